@@ -1,0 +1,1 @@
+"""Regional fan-out delivery: the home side and what both sides share."""

@@ -1,0 +1,1 @@
+"""What runs in a region: scheduler, consumer, gate, retry policy, sender."""
