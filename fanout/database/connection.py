@@ -1,0 +1,86 @@
+"""Connections to PostgreSQL: a pool for occasional callers, and a steady connection for a loop that never stops."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from fanout.database.errors import breaks_connection
+
+CONNECT_SECONDS = 10
+STATEMENT_SECONDS = 60
+IDLE_IN_TRANSACTION_SECONDS = 30
+POOLED_CONNECTION_SECONDS = 300
+"""A pooled connection that has idled so long is closed: after a failover nothing clings to the old server for ever."""
+
+
+def _session(application: str) -> dict[str, str]:
+    return {
+        "application_name": application,
+        "timezone": "UTC",
+        "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_SECONDS}s",
+    }
+
+
+async def connect(url: str, application: str) -> asyncpg.Connection:
+    """A connection of the caller's own. Raises what ``is_transient`` knows while the server is away."""
+    return await asyncpg.connect(
+        url,
+        server_settings=_session(application),
+        timeout=CONNECT_SECONDS,
+        command_timeout=STATEMENT_SECONDS,
+        target_session_attrs="read-write",
+    )
+
+
+async def open_pool(url: str, application: str, *, most: int) -> asyncpg.Pool:
+    """A pool that connects when it is used: a role starts while its database is still away."""
+    return await asyncpg.create_pool(
+        url,
+        min_size=0,
+        max_size=most,
+        max_inactive_connection_lifetime=POOLED_CONNECTION_SECONDS,
+        server_settings=_session(application),
+        timeout=CONNECT_SECONDS,
+        command_timeout=STATEMENT_SECONDS,
+        target_session_attrs="read-write",
+    )
+
+
+class SteadyConnection:
+    """One connection that a loop keeps for life, opened again after it breaks. Calls are made one at a time.
+
+    A loop that returns its connection to a pool pays for a reset each time; a loop that keeps one does not.
+    """
+
+    def __init__(self, url: str, application: str) -> None:
+        self._url = url
+        self._application = application
+        self._connection: asyncpg.Connection | None = None
+        self._turn = asyncio.Lock()
+
+    async def fetch(self, sql: str, *arguments: Any) -> Sequence[asyncpg.Record]:
+        """Run one statement. Errors pass through; after one that breaks the connection the next call opens a new one."""
+        async with self._turn:
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await connect(self._url, self._application)
+            try:
+                return await self._connection.fetch(sql, *arguments)
+            except (asyncio.CancelledError, Exception) as error:
+                if isinstance(error, asyncio.CancelledError) or breaks_connection(error):
+                    self._drop()
+                raise
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed():
+            try:
+                await connection.close(timeout=2)
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                connection.terminate()

@@ -1,0 +1,26 @@
+"""Which database errors are worth another try. One rule for every role; the API turns the same rule into 503."""
+
+import asyncpg
+
+_CLASSES = ("08", "40001", "40P01", "53300", "57P", "25006")
+"""Connection trouble, serialisation failure, deadlock, too many connections, operator intervention, a demoted server."""
+
+
+def is_transient(error: BaseException) -> bool:
+    """True where the same call may succeed later, unchanged. asyncpg's errors share no base class, hence the list."""
+    if isinstance(error, asyncpg.PostgresError):
+        sqlstate = error.sqlstate or ""
+        return sqlstate.startswith(_CLASSES) or isinstance(error, asyncpg.InvalidCachedStatementError)
+    return isinstance(error, (asyncpg.InterfaceError, OSError, TimeoutError, EOFError))
+
+
+def breaks_connection(error: BaseException) -> bool:
+    """True where the connection must not be used again: it is gone, or leads to a server that no longer takes writes."""
+    if isinstance(error, asyncpg.PostgresError):
+        return (error.sqlstate or "").startswith(("08", "57P", "25006"))
+    return isinstance(error, (asyncpg.InterfaceError, OSError, TimeoutError, EOFError))
+
+
+def describe(error: BaseException) -> str:
+    """One line for logs and people. Never empty: some drivers raise errors without a message."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

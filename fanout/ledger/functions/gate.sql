@@ -1,0 +1,57 @@
+-- The gate decides how many requests a destination may have in flight now: a window like TCP's, and a hold.
+-- Every rule of its arithmetic stands in this file, and nowhere else.
+--
+--   window     starts at the limit; 1 after a hold, + 1 for each 2xx up to the limit, halved by throttling, 1 after three
+--              failures in a row.
+--   hold       what Retry-After asked for, or, from five failures in a row on, a pause that doubles from 5 s to 5 min.
+--              When it ends the window is 1: one probe goes first.
+--   probation  the window was cut to 1 and nothing has been answered 2xx since.
+--   episode    results of attempts leased before the last cut neither cut again nor grow the window, and no result shortens a hold.
+
+-- How many more deliveries may be queued now. Beyond the window a little look-ahead is queued, so that a permit that becomes free
+-- finds its next delivery already there: half the window, at least 1, none on probation.
+CREATE FUNCTION {schema}.gate_room(
+    send_window int, concurrency int, probation boolean, hold_until timestamptz, in_flight int, queued int, moment timestamptz)
+RETURNS int LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN hold_until > moment THEN 0
+                WHEN probation THEN greatest(0, 1 - in_flight - queued)
+                ELSE greatest(0, least(send_window, concurrency) + greatest(1, least(send_window, concurrency) / 2) - in_flight - queued)
+           END
+$$;
+
+-- How many more deliveries may be leased now: the exact limit of P6.
+CREATE FUNCTION {schema}.gate_permits(
+    send_window int, concurrency int, hold_until timestamptz, paused_at timestamptz, disabled_at timestamptz, in_flight int,
+    moment timestamptz)
+RETURNS int LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN hold_until > moment OR paused_at IS NOT NULL OR disabled_at IS NOT NULL THEN 0
+                ELSE greatest(0, least(send_window, concurrency) - in_flight) END
+$$;
+
+-- The gate after a batch of results. successes, answers (other final responses) and failures count results of attempts leased
+-- after the last cut, throttles likewise; hold_seconds is the longest pause that any throttled result asked for, jitter included.
+CREATE FUNCTION {schema}.gate_after(
+    send_window int, concurrency int, probation boolean, hold_until timestamptz, hold_why text, cut_at timestamptz, fail_streak int,
+    successes int, answers int, failures int, throttles int, hold_seconds float8, moment timestamptz, jitter float8)
+RETURNS TABLE (next_window int, next_probation boolean, next_hold_until timestamptz, next_hold_why text, next_cut_at timestamptz,
+               next_fail_streak int)
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN pause.seconds > 0 OR broken.yes THEN 1
+                WHEN throttles > 0 THEN greatest(1, send_window / 2)
+                ELSE greatest(1, least(concurrency, send_window + successes)) END,
+           CASE WHEN pause.seconds > 0 OR broken.yes THEN true
+                WHEN successes > 0 THEN false
+                ELSE probation END,
+           CASE WHEN pause.seconds > 0 THEN greatest(hold_until, pause.ends_at) ELSE hold_until END,
+           CASE WHEN pause.seconds > 0 AND (hold_until IS NULL OR pause.ends_at > hold_until)
+                THEN CASE WHEN hold_seconds > 0 THEN 'throttled' ELSE 'failing' END ELSE hold_why END,
+           CASE WHEN pause.seconds > 0 OR broken.yes OR throttles > 0 THEN moment ELSE cut_at END,
+           streak.n
+    FROM (SELECT CASE WHEN successes + answers > 0 THEN 0 ELSE fail_streak + failures END) AS streak(n)
+    CROSS JOIN LATERAL (SELECT failures > 0 AND streak.n >= 3) AS broken(yes)
+    CROSS JOIN LATERAL (
+        SELECT p.seconds, moment + make_interval(secs => p.seconds)
+        FROM (SELECT coalesce(greatest(hold_seconds, CASE WHEN failures > 0 AND streak.n >= 5
+                                 THEN least(300, 5 * 2 ^ least(streak.n - 5, 6)) * (1 + 0.1 * jitter) END), 0)) AS p(seconds)
+    ) AS pause(seconds, ends_at)
+$$;

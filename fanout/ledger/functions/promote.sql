@@ -1,0 +1,66 @@
+-- promote: waiting → queued, for destinations that are due to be looked at, at most what the gate of each allows.
+-- The cost depends on the destinations looked at and the rows promoted, not on the backlog.
+--
+-- Safe under concurrency: the first statement locks destinations that nobody else is working on; the second, with a fresh snapshot,
+-- sees everything that was committed before those locks were ours. In one statement, "nothing is due, go to sleep" would be
+-- decided on an older snapshot, and lose the wake-up of an expansion that committed meanwhile.
+CREATE FUNCTION {schema}.promote(most_destinations int)
+RETURNS TABLE (id bigint, dispatch int, destination_id int, probation boolean)
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    picked int[];
+    moment timestamptz;
+BEGIN
+    SELECT array_agg(d.id) INTO picked FROM (
+        SELECT id FROM destination
+        WHERE wake_at <= clock_timestamp() AND paused_at IS NULL AND disabled_at IS NULL
+        ORDER BY wake_at LIMIT most_destinations FOR NO KEY UPDATE SKIP LOCKED) AS d;
+    IF picked IS NULL THEN
+        RETURN;
+    END IF;
+    moment := clock_timestamp();
+
+    RETURN QUERY
+    WITH gate AS MATERIALIZED (
+        SELECT d.id, gate_room(d.send_window, d.concurrency, d.probation, d.hold_until, d.in_flight, d.queued, moment) AS room
+        FROM destination d WHERE d.id = ANY (picked)
+    ), due AS MATERIALIZED (
+        SELECT w.id, g.id AS destination_id
+        FROM gate g CROSS JOIN LATERAL (
+            SELECT y.id FROM delivery y
+            WHERE y.destination_id = g.id AND y.state = 'waiting' AND NOT y.blocked AND y.eligible_at <= moment
+            ORDER BY y.eligible_at, y.id LIMIT g.room) AS w
+    ), moved AS (
+        UPDATE delivery y SET state = 'queued', dispatch = y.dispatch + 1, queued_at = moment, taken_until = NULL
+        WHERE y.id = ANY (ARRAY(SELECT due.id FROM due))
+        RETURNING y.id, y.dispatch, y.destination_id
+    ), settled AS (
+        UPDATE destination d SET
+            waiting = d.waiting - m.n, queued = d.queued + m.n,
+            -- Full: settling wakes it. Else everything that was due is queued: sleep until the next one is.
+            wake_at = CASE WHEN d.hold_until > moment THEN d.hold_until
+                           WHEN m.n = g.room THEN NULL
+                           ELSE (SELECT min(y.eligible_at) FROM delivery y
+                                 WHERE y.destination_id = d.id AND y.state = 'waiting' AND NOT y.blocked AND y.eligible_at > moment) END
+        FROM gate g LEFT JOIN LATERAL (SELECT count(*)::int AS n FROM due WHERE due.destination_id = g.id) AS m ON true
+        WHERE d.id = g.id AND d.id = ANY (picked)
+        RETURNING d.id, d.probation
+    )
+    SELECT m.id, m.dispatch, m.destination_id, s.probation FROM moved m JOIN settled s ON s.id = m.destination_id;
+END $$;
+
+-- wake_missed: the floor under the wake-ups. Arms destinations that have something due and nothing to wake them.
+-- Looks once at each destination with waiting work, never at the work itself.
+CREATE FUNCTION {schema}.wake_missed() RETURNS int
+LANGUAGE sql SET search_path = {schema}, pg_temp AS $$
+    WITH asleep AS (
+        SELECT d.id FROM destination d
+        WHERE d.wake_at IS NULL AND d.waiting > 0 AND d.in_flight = 0 AND d.queued = 0
+          AND EXISTS (SELECT FROM delivery y WHERE y.destination_id = d.id AND y.state = 'waiting' AND NOT y.blocked)
+        ORDER BY d.id FOR NO KEY UPDATE SKIP LOCKED
+    ), armed AS (
+        UPDATE destination d SET wake_at = clock_timestamp() FROM asleep WHERE d.id = asleep.id AND d.wake_at IS NULL RETURNING 1
+    )
+    SELECT count(*)::int FROM armed
+$$;

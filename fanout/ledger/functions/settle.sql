@@ -1,0 +1,111 @@
+-- settle: leased → delivered | dead | waiting, for a batch of results, with the attempts, the gates and the books, in one transaction.
+--
+-- One row of the arrays is one result. `sents` false: nothing was sent (released, or no payload to send), so there is no attempt to
+-- record and the send is not counted. `delays` null: eligible_at stays (throttled and released deliveries keep their place).
+-- `holds`: seconds that a throttled result stops the destination. `expireds`: found by the sweep, the worker was not heard of.
+--
+-- Safe under concurrency: a result counts only while its token is current (P5); what comes later is kept apart and changes nothing.
+-- A repeat after a lost answer to COMMIT finds its own attempt, and does nothing.
+CREATE FUNCTION {schema}.settle(
+    ids bigint[], tokens int[], destinations int[], attempts_n int[], sents boolean[], outcomes text[], states text[], reasons text[],
+    delays float8[], counts boolean[], holds float8[], expireds boolean[], statuses int[], started_ms int[], durations_ms int[],
+    config_versions int[], retry_afters float8[], errors text[], excerpts bytea[], addresses text[], trace_ids text[],
+    settler text, jitter float8)
+RETURNS TABLE (id bigint, settled boolean, destination_id int, permits_left int)
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    moment timestamptz;
+BEGIN
+    PERFORM FROM destination WHERE id = ANY (destinations) ORDER BY id FOR NO KEY UPDATE;
+    moment := clock_timestamp();
+
+    RETURN QUERY
+    WITH result AS MATERIALIZED (
+        SELECT r.id, r.token, r.destination_id, r.n, r.sent, r.outcome::attempt_outcome AS outcome, r.state::delivery_state AS state,
+               r.reason::death_reason AS reason, r.delay, r.counts, r.hold, r.expired, r.status, r.started_ms, r.duration_ms,
+               r.config_version, r.retry_after, r.error, r.excerpt, r.address, r.trace_id
+        FROM unnest(ids, tokens, destinations, attempts_n, sents, outcomes, states, reasons, delays, counts, holds, expireds, statuses,
+                    started_ms, durations_ms, config_versions, retry_afters, errors, excerpts, addresses, trace_ids)
+             AS r(id, token, destination_id, n, sent, outcome, state, reason, delay, counts, hold, expired, status,
+                  started_ms, duration_ms, config_version, retry_after, error, excerpt, address, trace_id)
+    ), settled AS (
+        UPDATE delivery y SET
+            state = r.state, reason = r.reason, lease_until = NULL, worker = NULL,
+            finished_at = CASE WHEN r.state IN ('delivered', 'dead') THEN moment END,
+            eligible_at = CASE WHEN r.delay IS NULL THEN y.eligible_at ELSE moment + make_interval(secs => r.delay) END,
+            attempts = y.attempts - (NOT r.sent)::int,
+            budget_used = y.budget_used + r.counts::int,
+            unauthorized_streak = CASE WHEN r.outcome = 'unauthorized' THEN y.unauthorized_streak + 1
+                                       WHEN NOT r.sent OR r.outcome = 'throttled' THEN y.unauthorized_streak ELSE 0 END,
+            expired_streak = CASE WHEN r.expired THEN y.expired_streak + 1
+                                  WHEN NOT r.sent OR r.outcome = 'throttled' THEN y.expired_streak ELSE 0 END
+        FROM result r
+        WHERE y.id = ANY (ids) AND y.id = r.id AND y.state = 'leased' AND y.dispatch = r.token
+        RETURNING y.id, y.destination_id, y.leased_at
+    ), done AS MATERIALIZED (
+        SELECT r.*, s.leased_at FROM settled s JOIN result r ON r.id = s.id
+    ), recorded AS (
+        INSERT INTO attempt (delivery_id, n, token, outcome, status, started_at, duration_ms, config_version, retry_after_seconds,
+                             expired, worker, address, trace_id, error, response_excerpt)
+        SELECT r.id, r.n, r.token, r.outcome, r.status, r.leased_at + make_interval(secs => coalesce(r.started_ms, 0) / 1000.0),
+               coalesce(r.duration_ms, (extract(epoch FROM moment - r.leased_at) * 1000)::int), r.config_version, r.retry_after,
+               r.expired, settler, r.address, r.trace_id, r.error, r.excerpt
+        FROM done r WHERE r.sent ORDER BY r.id
+    ), late AS (
+        INSERT INTO late_result (delivery_id, n, token, outcome, status, duration_ms, config_version, worker, address, trace_id,
+                                 error, response_excerpt)
+        SELECT r.id, r.n, r.token, r.outcome, r.status, coalesce(r.duration_ms, 0), r.config_version, settler, r.address, r.trace_id,
+               r.error, r.excerpt
+        FROM result r
+        WHERE r.sent AND NOT r.expired AND NOT EXISTS (SELECT FROM settled s WHERE s.id = r.id)
+          AND NOT EXISTS (SELECT FROM attempt a WHERE a.delivery_id = r.id AND a.n = r.n AND a.token = r.token AND NOT a.expired)
+        ON CONFLICT DO NOTHING
+        RETURNING delivery_id
+    ), tally AS MATERIALIZED (
+        SELECT g.destination_id, count(t.id)::int AS n,
+               count(*) FILTER (WHERE t.state = 'delivered') AS delivered,
+               count(*) FILTER (WHERE t.state = 'dead') AS dead,
+               count(*) FILTER (WHERE t.state = 'waiting') AS waiting,
+               count(*) FILTER (WHERE t.sent AND t.outcome = 'unknown') AS unknowns,
+               count(l.delivery_id) AS lates,
+               count(*) FILTER (WHERE t.fresh AND t.outcome = 'delivered')::int AS successes,
+               count(*) FILTER (WHERE t.fresh AND t.outcome IN ('redirected', 'gone', 'unauthorized', 'rejected'))::int AS answers,
+               count(*) FILTER (WHERE t.fresh AND t.outcome IN ('failed', 'unreachable', 'unknown', 'forbidden'))::int AS failures,
+               count(*) FILTER (WHERE t.fresh AND t.outcome = 'throttled')::int AS throttles,
+               max(t.hold) FILTER (WHERE t.outcome = 'throttled') AS hold_seconds,
+               coalesce(bool_or(t.sent AND t.outcome = 'delivered'), false) AS any_success,
+               coalesce(bool_or(t.sent AND t.outcome NOT IN ('delivered', 'throttled')), false) AS any_failure,
+               coalesce(bool_or(t.sent AND t.outcome = 'gone'), false) AS gone
+        FROM result g
+        LEFT JOIN LATERAL (
+            SELECT x.*, x.sent AND (d.cut_at IS NULL OR x.leased_at > d.cut_at) AS fresh
+            FROM done x JOIN destination d ON d.id = x.destination_id WHERE x.id = g.id) AS t ON true
+        LEFT JOIN late l ON l.delivery_id = g.id
+        GROUP BY g.destination_id
+    ), gated AS (
+        UPDATE destination d SET
+            in_flight = d.in_flight - t.n, delivered = d.delivered + t.delivered, dead = d.dead + t.dead,
+            waiting = d.waiting + t.waiting, unknown_attempts = d.unknown_attempts + t.unknowns, late_results = d.late_results + t.lates,
+            send_window = g.next_window, probation = g.next_probation, hold_until = g.next_hold_until, hold_why = g.next_hold_why,
+            cut_at = g.next_cut_at, fail_streak = g.next_fail_streak,
+            last_success_at = CASE WHEN t.any_success THEN moment ELSE d.last_success_at END,
+            failing_since = CASE WHEN t.any_success THEN NULL WHEN t.any_failure THEN coalesce(d.failing_since, moment)
+                                 ELSE d.failing_since END,
+            disabled_at = CASE WHEN t.gone THEN coalesce(d.disabled_at, moment) ELSE d.disabled_at END,
+            disabled_why = CASE WHEN t.gone THEN coalesce(d.disabled_why, 'gone') ELSE d.disabled_why END,
+            disabled_by = CASE WHEN t.gone THEN coalesce(d.disabled_by, 'the subscriber answered 410') ELSE d.disabled_by END,
+            wake_at = CASE WHEN d.waiting + t.waiting > 0 THEN greatest(moment, g.next_hold_until) END
+        FROM tally t JOIN destination b ON b.id = t.destination_id
+        CROSS JOIN LATERAL gate_after(b.send_window, b.concurrency, b.probation, b.hold_until, b.hold_why, b.cut_at, b.fail_streak,
+                                      t.successes, t.answers, t.failures, t.throttles, t.hold_seconds, moment, jitter) AS g
+        WHERE d.id = t.destination_id
+        RETURNING d.id, gate_permits(d.send_window, d.concurrency, d.hold_until, d.paused_at, d.disabled_at, d.in_flight, moment) AS permits
+    ), told AS (
+        INSERT INTO operator_event (kind, subscriber, detail)
+        SELECT 'destination_disabled', d.id, 'answered 410 Gone: disabled, its open deliveries end as dead (gone)'
+        FROM tally t JOIN destination d ON d.id = t.destination_id WHERE t.gone AND d.disabled_at IS NULL
+    )
+    SELECT r.id, EXISTS (SELECT FROM settled s WHERE s.id = r.id), r.destination_id, g.permits
+    FROM result r JOIN gated g ON g.id = r.destination_id;
+END $$;
