@@ -247,6 +247,7 @@ class EmbeddedPostgres:
             await self.stop("fast" if self._given_folder else "immediate")
         finally:
             self._remains.clear()
+            self._folder = self._socket_folder = self._port = None
 
     # ------------------------------------------------------------------ how it is made
 

@@ -1,0 +1,54 @@
+"""Fixtures that every test may use: a PostgreSQL, a fresh database, a server to break, our roles as processes."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from services import Databases, Roles, run
+
+from fanout.embedded import EmbeddedPostgres
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A running PostgreSQL, one per test process: the one in FANOUT_TEST_DATABASE_URL, else an embedded one. Shared: a
+    test works in its own ``database_url``."""
+    if url := os.environ.get("FANOUT_TEST_DATABASE_URL"):
+        yield url
+        return
+    server = EmbeddedPostgres(fsync=False)
+    run(server.start())
+    try:
+        yield server.dsn
+    finally:
+        run(server.close())
+
+
+@pytest.fixture(scope="session")
+def databases(postgres_url: str) -> Databases:
+    """Makes further databases, for a test that needs more than one (one per region)."""
+    return Databases(postgres_url)
+
+
+@pytest.fixture
+async def database_url(databases: Databases) -> AsyncIterator[str]:
+    """A fresh empty database, dropped afterwards."""
+    url = await databases.create()
+    yield url
+    await databases.drop(url)
+
+
+@pytest.fixture
+async def own_postgres() -> AsyncIterator[EmbeddedPostgres]:
+    """A private server, listening on its socket and on 127.0.0.1, that the test may stop, kill and restart."""
+    async with EmbeddedPostgres(fsync=False, tcp=True) as server:
+        yield server
+
+
+@pytest.fixture
+async def roles(tmp_path: Path) -> AsyncIterator[Roles]:
+    """Starts our own commands as real processes; whatever still runs at the end is killed."""
+    started = Roles(tmp_path)
+    yield started
+    await started.close()
