@@ -1,0 +1,87 @@
+"""Standard Webhooks signatures (https://www.standardwebhooks.com), in bytes: the payload is never decoded or copied as text.
+
+What is signed is ``{webhook_id}.{timestamp}.`` followed by the payload, with HMAC-SHA256; a signature is ``v1,<base64>`` and
+a header carries one for each valid secret, so that a secret can be replaced without a gap.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets as randomness
+from collections.abc import Sequence
+
+from fanout.model.problems import Invalid
+
+PREFIX = "whsec_"
+SECRET_BYTES_MIN = 24
+SECRET_BYTES_MAX = 64
+TOLERANCE_SECONDS = 300
+
+_TIMESTAMP = re.compile(r"[0-9]{1,12}", re.ASCII)
+
+
+def webhook_id(key: str) -> str:
+    """The ``webhook-id`` of a delivery: the same for every attempt, and short enough for receivers that index it.
+
+    ``msg_`` and the first 26 characters (130 bits) of the lower-case RFC 4648 base32 of the key's SHA-256.
+    """
+    return "msg_" + base64.b32encode(hashlib.sha256(key.encode()).digest())[:26].decode().lower()
+
+
+def sign(secrets: Sequence[bytes], webhook_id: str, timestamp: int, payload: bytes) -> str:
+    """The ``webhook-signature`` header: one signature per secret, in the order given (newest first), separated by blanks.
+
+    ``timestamp`` is the time of this attempt in whole seconds since 1970; receivers refuse what is older than five minutes.
+    """
+    message = b"%b.%d.%b" % (webhook_id.encode(), timestamp, payload)
+    return " ".join(_signature(secret, message) for secret in secrets)
+
+
+def verify(
+    secrets: Sequence[bytes],
+    webhook_id: str,
+    timestamp: str,
+    signatures: str,
+    payload: bytes,
+    *,
+    now: float,
+    tolerance_seconds: int = TOLERANCE_SECONDS,
+) -> bool:
+    """Whether any signature in the header fits any of the secrets, for a timestamp within the tolerance of ``now``.
+
+    Takes the three headers as they came. Every pair is compared in constant time and none is skipped, so the time
+    tells nothing about which secret or signature fitted.
+    """
+    if not _TIMESTAMP.fullmatch(timestamp) or abs(now - int(timestamp)) > tolerance_seconds:
+        return False
+    message = b"%b.%b.%b" % (webhook_id.encode(errors="replace"), timestamp.encode(), payload)
+    expected = [_signature(secret, message).encode() for secret in secrets]
+    given = [each.encode(errors="replace") for each in signatures.split(" ")]
+    fits = [hmac.compare_digest(ours, theirs) for ours in expected for theirs in given]
+    return any(fits)
+
+
+def generate_secret() -> str:
+    """A new secret as subscribers get it: ``whsec_`` and the base64 of 32 random bytes."""
+    return PREFIX + base64.b64encode(randomness.token_bytes(32)).decode()
+
+
+def decode_secret(secret: str) -> bytes:
+    """The key bytes of a ``whsec_…`` secret. Raises ``Invalid``, which never shows the secret."""
+    right = f"a secret is {PREFIX} followed by the base64 of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes"
+    if not secret.startswith(PREFIX):
+        raise Invalid.field("secrets", f"a secret does not begin with {PREFIX}", right)
+    try:
+        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        # The cause quotes nothing of the secret, but a chained traceback might one day.
+        raise Invalid.field("secrets", "a secret is not base64", right) from None
+    if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
+        raise Invalid.field("secrets", f"a secret has {len(key)} bytes", right)
+    return key
+
+
+def _signature(secret: bytes, message: bytes) -> str:
+    return "v1," + base64.b64encode(hmac.digest(secret, message, "sha256")).decode()
