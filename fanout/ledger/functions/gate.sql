@@ -3,7 +3,7 @@
 --
 --   window     starts at the limit; 1 after a hold, + 1 for each 2xx up to the limit, halved by throttling, 1 after three
 --              failures in a row.
---   hold       what Retry-After asked for, or, from five failures in a row on, a pause that doubles from 5 s to 5 min.
+--   hold       what Retry-After asked for (or 1 s to 1 min, doubling); from five failures in a row on, 5 s to 5 min, doubling.
 --              When it ends the window is 1: one probe goes first.
 --   probation  the window was cut to 1 and nothing has been answered 2xx since.
 --   episode    results of attempts leased before the last cut neither cut again nor grow the window, and no result shortens a hold.
@@ -29,12 +29,14 @@ RETURNS int LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- The gate after a batch of results. successes, answers (other final responses) and failures count results of attempts leased
--- after the last cut, throttles likewise; hold_seconds is the longest pause that any throttled result asked for, jitter included.
+-- after the last cut, throttles likewise; hold_seconds is the longest Retry-After of any throttled result, jitter included, and
+-- throttled_plainly says that one came without. Such a pause starts at 1 s and doubles up to 1 min.
 CREATE FUNCTION {schema}.gate_after(
-    send_window int, concurrency int, probation boolean, hold_until timestamptz, hold_why text, cut_at timestamptz, fail_streak int,
-    successes int, answers int, failures int, throttles int, hold_seconds float8, moment timestamptz, jitter float8)
+    send_window int, concurrency int, probation boolean, hold_until timestamptz, hold_why text, cut_at timestamptz,
+    fail_streak int, throttle_streak int, successes int, answers int, failures int, throttles int, hold_seconds float8,
+    throttled_plainly boolean, moment timestamptz, jitter float8)
 RETURNS TABLE (next_window int, next_probation boolean, next_hold_until timestamptz, next_hold_why text, next_cut_at timestamptz,
-               next_fail_streak int)
+               next_fail_streak int, next_throttle_streak int)
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN pause.seconds > 0 OR broken.yes THEN 1
                 WHEN throttles > 0 THEN greatest(1, send_window / 2)
@@ -43,15 +45,20 @@ LANGUAGE sql IMMUTABLE AS $$
                 WHEN successes > 0 THEN false
                 ELSE probation END,
            CASE WHEN pause.seconds > 0 THEN greatest(hold_until, pause.ends_at) ELSE hold_until END,
-           CASE WHEN pause.seconds > 0 AND (hold_until IS NULL OR pause.ends_at > hold_until)
-                THEN CASE WHEN hold_seconds > 0 THEN 'throttled' ELSE 'failing' END ELSE hold_why END,
+           CASE WHEN pause.seconds > 0 AND (hold_until IS NULL OR pause.ends_at > hold_until) THEN pause.why ELSE hold_why END,
            CASE WHEN pause.seconds > 0 OR broken.yes OR throttles > 0 THEN moment ELSE cut_at END,
-           streak.n
-    FROM (SELECT CASE WHEN successes + answers > 0 THEN 0 ELSE fail_streak + failures END) AS streak(n)
-    CROSS JOIN LATERAL (SELECT failures > 0 AND streak.n >= 3) AS broken(yes)
+           streak.failing, streak.throttled
+    FROM (SELECT CASE WHEN successes + answers > 0 THEN 0 ELSE fail_streak + failures END,
+                 CASE WHEN successes + answers > 0 THEN 0 ELSE throttle_streak END + (throttles > 0)::int) AS streak(failing, throttled)
+    CROSS JOIN LATERAL (SELECT failures > 0 AND streak.failing >= 3) AS broken(yes)
     CROSS JOIN LATERAL (
-        SELECT p.seconds, moment + make_interval(secs => p.seconds)
-        FROM (SELECT coalesce(greatest(hold_seconds, CASE WHEN failures > 0 AND streak.n >= 5
-                                 THEN least(300, 5 * 2 ^ least(streak.n - 5, 6)) * (1 + 0.1 * jitter) END), 0)) AS p(seconds)
-    ) AS pause(seconds, ends_at)
+        SELECT greatest(hold_seconds, CASE WHEN throttled_plainly AND throttles > 0
+                                           THEN least(60, 2 ^ least(streak.throttled - 1, 6)) * (1 + 0.1 * jitter) END),
+               CASE WHEN failures > 0 AND streak.failing >= 5
+                    THEN least(300, 5 * 2 ^ least(streak.failing - 5, 6)) * (1 + 0.1 * jitter) END) AS asked(throttled, failing)
+    CROSS JOIN LATERAL (
+        SELECT coalesce(greatest(asked.throttled, asked.failing), 0),
+               moment + make_interval(secs => coalesce(greatest(asked.throttled, asked.failing), 0)),
+               CASE WHEN asked.throttled >= coalesce(asked.failing, 0) THEN 'throttled' ELSE 'failing' END
+    ) AS pause(seconds, ends_at, why)
 $$;

@@ -2,7 +2,7 @@
 --
 -- One row of the arrays is one result. `sents` false: nothing was sent (released, or no payload to send), so there is no attempt to
 -- record and the send is not counted. `delays` null: eligible_at stays (throttled and released deliveries keep their place).
--- `holds`: seconds that a throttled result stops the destination. `expireds`: found by the sweep, the worker was not heard of.
+-- `holds`: seconds that a throttled result stops the destination; null where it did not say. `expireds`: found by the sweep, the worker was not heard of.
 --
 -- Safe under concurrency: a result counts only while its token is current (P5); what comes later is kept apart and changes nothing.
 -- A repeat after a lost answer to COMMIT finds its own attempt, and does nothing.
@@ -74,6 +74,7 @@ BEGIN
                count(*) FILTER (WHERE t.fresh AND t.outcome IN ('failed', 'unreachable', 'unknown', 'forbidden'))::int AS failures,
                count(*) FILTER (WHERE t.fresh AND t.outcome = 'throttled')::int AS throttles,
                max(t.hold) FILTER (WHERE t.outcome = 'throttled') AS hold_seconds,
+               coalesce(bool_or(t.outcome = 'throttled' AND t.hold IS NULL), false) AS throttled_plainly,
                coalesce(bool_or(t.sent AND t.outcome = 'delivered'), false) AS any_success,
                coalesce(bool_or(t.sent AND t.outcome NOT IN ('delivered', 'throttled')), false) AS any_failure,
                coalesce(bool_or(t.sent AND t.outcome = 'gone'), false) AS gone
@@ -88,7 +89,7 @@ BEGIN
             in_flight = d.in_flight - t.n, delivered = d.delivered + t.delivered, dead = d.dead + t.dead,
             waiting = d.waiting + t.waiting, unknown_attempts = d.unknown_attempts + t.unknowns, late_results = d.late_results + t.lates,
             send_window = g.next_window, probation = g.next_probation, hold_until = g.next_hold_until, hold_why = g.next_hold_why,
-            cut_at = g.next_cut_at, fail_streak = g.next_fail_streak,
+            cut_at = g.next_cut_at, fail_streak = g.next_fail_streak, throttle_streak = g.next_throttle_streak,
             last_success_at = CASE WHEN t.any_success THEN moment ELSE d.last_success_at END,
             failing_since = CASE WHEN t.any_success THEN NULL WHEN t.any_failure THEN coalesce(d.failing_since, moment)
                                  ELSE d.failing_since END,
@@ -98,7 +99,8 @@ BEGIN
             wake_at = CASE WHEN d.waiting + t.waiting > 0 THEN greatest(moment, g.next_hold_until) END
         FROM tally t JOIN destination b ON b.id = t.destination_id
         CROSS JOIN LATERAL gate_after(b.send_window, b.concurrency, b.probation, b.hold_until, b.hold_why, b.cut_at, b.fail_streak,
-                                      t.successes, t.answers, t.failures, t.throttles, t.hold_seconds, moment, jitter) AS g
+                                      b.throttle_streak, t.successes, t.answers, t.failures, t.throttles, t.hold_seconds,
+                                      t.throttled_plainly, moment, jitter) AS g
         WHERE d.id = t.destination_id
         RETURNING d.id, gate_permits(d.send_window, d.concurrency, d.hold_until, d.paused_at, d.disabled_at, d.in_flight, moment) AS permits
     ), told AS (

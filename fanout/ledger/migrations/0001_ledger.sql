@@ -79,6 +79,7 @@ CREATE TABLE {schema}.destination (
     cut_at           timestamptz,        -- when the window was last cut: results of attempts leased before do not cut again
     probation        boolean NOT NULL DEFAULT false,   -- cut to 1 and no 2xx since
     fail_streak      int NOT NULL DEFAULT 0,
+    throttle_streak  int NOT NULL DEFAULT 0,           -- cuts by throttling in a row
     failing_since    timestamptz,        -- first failure without a success since; null: the last result was a success
     last_success_at  timestamptz,
     rate_next_at     timestamptz,        -- GCRA: the earliest moment of the next request

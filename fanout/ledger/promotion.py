@@ -1,0 +1,19 @@
+"""promote: from waiting to queued, as far as the gate of each destination allows."""
+
+from fanout.database.fetching import Fetches
+from fanout.database.schema import Schema
+from fanout.transports.transport import Reference
+
+
+async def promote(connection: Fetches, schema: Schema, most_destinations: int) -> list[Reference]:
+    """One step: look at so many destinations that are due to be looked at, and queue what each may have queued."""
+    rows = await connection.fetch(
+        schema.sql("SELECT id, dispatch, destination_id, probation FROM {schema}.promote($1)"), most_destinations
+    )
+    return [Reference(*row) for row in rows]
+
+
+async def wake_missed(connection: Fetches, schema: Schema) -> int:
+    """Arm destinations that have waiting work and nothing to wake them; how many there were. Should be none."""
+    rows = await connection.fetch(schema.sql("SELECT {schema}.wake_missed() AS armed"))
+    return int(rows[0]["armed"])

@@ -1,0 +1,76 @@
+"""settle: what became of leased deliveries. Complete, retry, throttle, fail, release and expire are one operation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from fanout.database.fetching import Fetches
+from fanout.database.schema import Schema
+from fanout.model.states import Outcome, Reason, State
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One result, with what it does to the delivery already decided."""
+
+    delivery_id: int
+    token: int
+    destination_id: int
+    attempt: int
+    sent: bool
+    """False: nothing was sent (released, or nothing to send), so no attempt is recorded or counted."""
+    outcome: Outcome | None
+    state: State
+    """``delivered``, ``dead`` (then ``reason``), or ``waiting`` (then ``delay_seconds``, or None to keep its place)."""
+    reason: Reason | None = None
+    delay_seconds: float | None = None
+    counts: bool = True
+    """Does it use up budget?"""
+    hold_seconds: float | None = None
+    """How long a throttled result asked to stop the destination, jitter included; None where it did not say."""
+    expired: bool = False
+    """Found by the sweep: the worker was not heard of."""
+    status: int | None = None
+    started_ms: int | None = None
+    """From the claim to the start of the send."""
+    duration_ms: int | None = None
+    config_version: int | None = None
+    retry_after_seconds: float | None = None
+    error: str | None = None
+    response_excerpt: bytes | None = None
+    address: str | None = None
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What the ledger made of one result."""
+
+    delivery_id: int
+    settled: bool
+    """False: the token was no longer current. The result is kept as late, and changed nothing."""
+    destination_id: int
+    permits_left: int
+
+
+_COLUMNS = attrgetter(
+    *("delivery_id token destination_id attempt sent outcome state reason delay_seconds counts hold_seconds expired status".split()),
+    *("started_ms duration_ms config_version retry_after_seconds error response_excerpt address trace_id".split()),
+)
+_SETTLE = (
+    "SELECT id, settled, destination_id, permits_left FROM {schema}.settle("
+    + ", ".join(f"${n}" for n in range(1, 24))
+    + ")"
+)
+
+
+async def settle(
+    connection: Fetches, schema: Schema, settlements: Sequence[Settlement], worker: str, jitter: float
+) -> list[Settled]:
+    """Write a batch in one transaction. Each delivery may be named once. Repeating a batch is harmless.
+
+    ``jitter`` in [0, 1) spreads the pauses of failing destinations; it only adds.
+    """
+    columns = zip(*map(_COLUMNS, settlements), strict=True)
+    rows = await connection.fetch(schema.sql(_SETTLE), *(list(column) for column in columns), worker, jitter)
+    return [Settled(*row) for row in rows]

@@ -1,0 +1,58 @@
+"""What stands between a region's scheduler and its consumers: a queue of references. A hint that work is due; the ledger decides.
+
+Losing every reference loses no delivery: one that nobody claims goes back to waiting and is promoted again.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A delivery that is due, and the dispatch number that its claim must show."""
+
+    delivery_id: int
+    dispatch: int
+    destination_id: int
+    probation: bool = False
+    """Its destination is on probation: such references travel apart, so that one that hangs delays no other's acknowledgement."""
+
+
+class Message(Protocol):
+    """Some references that arrived together."""
+
+    @property
+    def references(self) -> Sequence[Reference]: ...
+
+    def done(self, count: int = 1) -> None:
+        """So many of its references have their outcome in the ledger, or nothing to do. At the last one it is acknowledged."""
+
+
+class Publishing(Protocol):
+    """The scheduler's end."""
+
+    async def publish(self, references: Sequence[Reference]) -> None:
+        """Returns when the queue has taken responsibility. Raises ``QueueUnavailable`` where it may not have."""
+
+    async def close(self) -> None: ...
+
+
+class Consuming(Protocol):
+    """A consumer's end."""
+
+    async def take(self, most: int, at_most_seconds: float) -> Sequence[Message]:
+        """Messages with about ``most`` references, as soon as there are any; none after so many seconds.
+
+        Raises ``QueueUnavailable`` while the queue cannot be reached; the caller tries again.
+        """
+
+    async def close(self) -> None: ...
+
+
+class QueueUnavailable(Exception):  # noqa: N818 - a state of the world that passes
+    """The queue cannot be reached now. Nothing is lost: the ledger promotes again what no claim has used."""
+
+
+OpenPublishing = Callable[[], Awaitable[Publishing]]
+OpenConsuming = Callable[[], Awaitable[Consuming]]
