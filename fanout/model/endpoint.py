@@ -7,7 +7,7 @@ be one host to the check and another to the sender. Names are not resolved here:
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import quote
 
 from fanout.model.addresses import judge
@@ -42,14 +42,25 @@ class Endpoint:
     port: int
     target: str
     """Path and query as they stand in the request line."""
-    url: str
-    """The normalised text: what is stored."""
+
+    @property
+    def address(self) -> IPv4Address | IPv6Address | None:
+        """The literal address, where the host is one."""
+        try:
+            return ip_address(self.host)
+        except ValueError:
+            return None
 
     @property
     def authority(self) -> str:
         """The ``Host`` header: without the scheme's own port, IPv6 in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The normalised text: what is stored. Reading it again gives the same endpoint."""
+        return f"{self.scheme}://{self.authority}{self.target}"
 
     def redacted(self) -> str:
         """The URL for logs, spans and listings."""
@@ -61,11 +72,18 @@ class Endpoint:
 
 
 def parse_endpoint(field: str, text: object, allow_networks: Sequence[Network] = ()) -> Endpoint:
-    """Check a URL against the region's ``allow_networks`` and normalise it. Errors never repeat the URL: it may hold secrets.
+    """Read a URL and check it against the region's ``allow_networks``. Errors never repeat the URL: it may hold secrets.
 
     ``https`` goes to any public address; plain ``http`` and unusual ports only into ``allow_networks``. An ``http`` URL with
     a host *name* is accepted where there are such networks at all, since only a connection shows where the name leads.
     """
+    endpoint = parse_url(field, text)
+    _check_reach(field, endpoint, allow_networks)
+    return endpoint
+
+
+def parse_url(field: str, text: object) -> Endpoint:
+    """Read and normalise a URL without asking whether it may be reached: for one that was checked when it was saved."""
     shape = _take_apart(field, text)
     scheme = shape["scheme"].lower()
     if scheme not in _PORTS:
@@ -73,16 +91,13 @@ def parse_endpoint(field: str, text: object, allow_networks: Sequence[Network] =
     authority = _AUTHORITY.fullmatch(shape["authority"])
     if authority is None:
         raise Invalid.field(field, "the host cannot be read", ENDPOINT_RIGHT)
-    host = parse_host(field, authority["host"])
+    host = str(parse_host(field, authority["host"]))
     port = _parse_port(field, authority["port"], _PORTS[scheme])
-    _check_reach(field, scheme, host, port, allow_networks)
     path = quote(_without_dot_segments(shape["path"] or "/"), safe=_KEPT_IN_PATH)
-    query = quote(shape["query"] or "", safe=_KEPT_IN_QUERY)
-    endpoint = Endpoint(scheme, str(host), port, path + query, "")
-    url = f"{scheme}://{endpoint.authority}{path}{query}"
-    if len(url) > URL_LENGTH_MAX:
-        raise Invalid.field(field, f"is {len(url)} characters long", f"write at most {URL_LENGTH_MAX}")
-    return Endpoint(scheme, str(host), port, path + query, url)
+    endpoint = Endpoint(scheme, host, port, path + quote(shape["query"] or "", safe=_KEPT_IN_QUERY))
+    if len(endpoint.url) > URL_LENGTH_MAX:
+        raise Invalid.field(field, f"is {len(endpoint.url)} characters long", f"write at most {URL_LENGTH_MAX}")
+    return endpoint
 
 
 def _take_apart(field: str, text: object) -> re.Match[str]:
@@ -114,19 +129,19 @@ def _parse_port(field: str, text: str | None, default: int) -> int:
     return int(text)
 
 
-def _check_reach(
-    field: str, scheme: str, host: str | IPv4Address | IPv6Address, port: int, allow_networks: Sequence[Network]
-) -> None:
+def _check_reach(field: str, endpoint: Endpoint, allow_networks: Sequence[Network]) -> None:
     inside = False
-    if not isinstance(host, str):
-        verdict = judge(host, allow_networks)
+    if endpoint.address is not None:
+        verdict = judge(endpoint.address, allow_networks)
         if not verdict.allowed:
-            raise Invalid.field(field, f"{host} {verdict.value}", "use a public address, or add it to allow_networks")
-        inside = any(host in network for network in allow_networks) or not judge(host, ()).allowed
-    if scheme == "http" and not inside and not (isinstance(host, str) and allow_networks):
+            why = f"{endpoint.host} {verdict.value}"
+            raise Invalid.field(field, why, "use a public address, or add its network to the region's allow_networks")
+        inside = any(endpoint.address in network for network in allow_networks) or not judge(endpoint.address).allowed
+    may_lead_inside = endpoint.address is None and bool(allow_networks)
+    if endpoint.scheme == "http" and not inside and not may_lead_inside:
         raise Invalid.field(field, "plain http is only for networks in allow_networks", "use https")
-    if not inside and port <= _WELL_KNOWN_PORTS_MAX and port not in _PORTS.values():
-        raise Invalid.field(field, f"port {port} belongs to another service", PORT_RIGHT)
+    if not inside and endpoint.port <= _WELL_KNOWN_PORTS_MAX and endpoint.port not in _PORTS.values():
+        raise Invalid.field(field, f"port {endpoint.port} belongs to another service", PORT_RIGHT)
 
 
 def _without_dot_segments(path: str) -> str:
