@@ -88,7 +88,7 @@ class BadResponse(EgressError):  # noqa: N818 - see above
     unparsable = True
 
 
-def connect_error(error: OSError, address: str, port: int) -> ConnectFailed:
+def connect_error(error: Exception, address: str, port: int) -> ConnectFailed:
     return ConnectFailed(f"cannot connect to {address} port {port}: {describe(error)}", address=address)
 
 
@@ -107,6 +107,8 @@ def describe(error: BaseException | None) -> str:
         words = (error.reason or "protocol error").replace("_", " ").lower()
     elif isinstance(error, OSError) and error.errno:
         words = os.strerror(error.errno).lower()
+    elif isinstance(error, TimeoutError):
+        words = "no answer in its share of the time"
     elif isinstance(error, ConnectionError):
         words = "connection reset by peer"
     elif isinstance(error, UnicodeError):

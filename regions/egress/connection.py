@@ -1,0 +1,208 @@
+"""One connection to a subscriber: at most one request on it at a time, and one future and one timer for each."""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+from regions.decisions.classification import Phase
+from regions.egress.errors import BadResponse, ConnectionBroken, DeadlineExceeded, EgressError, NotSent, describe
+from regions.egress.response import ResponseReader
+
+PIECE_BYTES = 64 * 1024
+"""A request up to this size is one write. The rest of a larger one follows as the socket takes it, so a connection never
+holds a second copy of a large payload, and an early answer ends the writing."""
+
+
+class Origin(NamedTuple):
+    """What connections are kept apart by. ``host`` is an A-label name or an address, without brackets."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+class Connection(asyncio.Protocol):
+    """Lives from the TCP (and TLS) handshake until ``connection_lost``. Not reusable after anything unexpected."""
+
+    __slots__ = (
+        "_body",
+        "_deadline_passed",
+        "_loop",
+        "_lost",
+        "_lost_because",
+        "_on_lost",
+        "_on_made",
+        "_paused",
+        "_reader",
+        "_sent",
+        "_transport",
+        "_waiter",
+        "address",
+        "first_byte_at",
+        "idle_since",
+        "origin",
+        "used",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        origin: Origin,
+        address: str,
+        *,
+        on_made: Callable[["Connection"], None],
+        on_lost: Callable[["Connection"], None],
+    ) -> None:
+        self.origin = origin
+        self.address = address
+        """The address that was judged, and that this connection goes to."""
+        self.used = 0
+        """How many requests were begun on it."""
+        self.idle_since = 0.0
+        self.first_byte_at: float | None = None
+        self._loop = loop
+        self._on_made = on_made
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._reader: ResponseReader | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._body = memoryview(b"")
+        self._sent = 0
+        self._paused = False
+        self._lost = False
+        self._lost_because: Exception | None = None
+        self._deadline_passed = False
+
+    @property
+    def usable(self) -> bool:
+        return not self._lost and self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def reusable(self) -> bool:
+        """After ``exchange``: whether the next request may go on this connection."""
+        reader = self._reader
+        return (
+            reader is not None
+            and reader.complete
+            and reader.keep_alive
+            and self._sent >= len(self._body)
+            and self._transport is not None
+            and self._transport.get_write_buffer_size() == 0
+            and self.usable
+        )
+
+    def abort(self) -> None:
+        """Close at once, without a TLS goodbye: what was not written is dropped."""
+        if self._transport is not None and not self._lost:
+            self._transport.abort()
+
+    async def exchange(
+        self, head: bytes, body: bytes, deadline: float, may_write: Callable[[], bool] | None
+    ) -> ResponseReader:
+        """Write one request and read its response until it ends, breaks, is large enough, or ``deadline`` (loop time).
+
+        Returns with a final status, or raises ``NotSent`` (nothing written, the connection stays usable), ``BadResponse``,
+        ``ConnectionBroken`` or ``DeadlineExceeded``. Cancelling closes the connection.
+        """
+        assert self._transport is not None
+        assert self._waiter is None
+        if may_write is not None and not may_write():
+            raise NotSent("the request may not be sent any more", address=self.address, reused=self.used > 0)
+        reader = self._reader = ResponseReader()
+        waiter = self._waiter = self._loop.create_future()
+        timer = self._loop.call_at(deadline, self._expire)
+        self.used += 1
+        self.first_byte_at = None
+        room = max(PIECE_BYTES - len(head), 0)
+        self._body, self._sent = memoryview(body), min(room, len(body))
+        self._transport.write(head + body[:room])
+        self._write_on()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        finally:
+            timer.cancel()
+            self._waiter = None
+        if reader.status is None:
+            raise self._error(reader)
+        return reader
+
+    def _error(self, reader: ResponseReader) -> EgressError:
+        phase = Phase.RESPONSE if self._sent >= len(self._body) else Phase.WRITE
+        kind: type[EgressError]
+        if reader.broken:
+            kind, message, phase = BadResponse, reader.broken, Phase.RESPONSE
+        elif self._deadline_passed:
+            kind = DeadlineExceeded
+            if phase is Phase.WRITE:
+                message = "the subscriber did not take the whole request before the deadline"
+            else:
+                message = f"no {'whole status line' if reader.started else 'answer'} before the deadline"
+        else:
+            kind = ConnectionBroken
+            message = f"the connection broke before a final status line: {describe(self._lost_because)}"
+        return kind(
+            message,
+            phase=phase,
+            written=True,
+            response_started=reader.started,
+            reused=self.used > 1,
+            address=self.address,
+        )
+
+    def _write_on(self) -> None:
+        transport = self._transport
+        assert transport is not None
+        while not self._paused and self._sent < len(self._body) and self._waiter is not None:
+            if transport.is_closing():
+                return
+            piece = self._body[self._sent : self._sent + PIECE_BYTES]
+            self._sent += len(piece)
+            transport.write(piece)
+
+    def _finish(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        if not self.reusable:
+            self.abort()
+
+    def _expire(self) -> None:
+        self._deadline_passed = True
+        self._finish()
+        self.abort()
+
+    # Called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        self._on_made(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiter is None or self._waiter.done():  # nobody asked: whatever it is, it answers no request of ours
+            self.abort()
+            return
+        reader = self._reader
+        assert reader is not None
+        if not reader.started:
+            self.first_byte_at = self._loop.time()
+        if reader.feed(data):
+            self._finish()
+
+    def eof_received(self) -> bool:
+        self._finish()
+        return False  # close: a subscriber that will say nothing more is not written to any more
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        self._lost_because = exc
+        self._finish()
+        self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._write_on()
