@@ -1,0 +1,224 @@
+"""Where settings come from: the file, then the environment's short forms, then its long forms; each beats the ones before.
+
+Every value remembers who wrote it, so that a complaint names the key as that person wrote it.
+"""
+
+import re
+import tomllib
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from fanout.model.problems import Invalid
+from fanout.settings.tables import Tables, check_amqp_url, check_database_url
+
+Keys = tuple[str, ...]
+
+CONFIG_VARIABLE = "FANOUT_CONFIG"
+DEFAULT_FILE = Path("config/fanout.toml")
+LONG_FORM = "FANOUT__"
+
+DATABASE_URL, AMQP_URL, ALLOW_NETWORKS = "FANOUT_DATABASE_URL", "FANOUT_AMQP_URL", "FANOUT_ALLOW_NETWORKS"
+_SHORT_FORMS: dict[str, Keys] = {
+    DATABASE_URL: ("home", "database_url"),
+    "FANOUT_NAMESPACE": ("namespace",),
+    "FANOUT_HTTP_HOST": ("http", "host"),
+    "FANOUT_HTTP_PORT": ("http", "port"),
+}
+_FOR_REGIONS = (AMQP_URL, ALLOW_NETWORKS)
+_KUBERNETES = re.compile(
+    r"FANOUT_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_[A-Z]+(?:_(?:PROTO|PORT|ADDR))?)"
+)
+"""What Kubernetes sets by itself in every container beside a service whose name begins with ``fanout``."""
+
+
+class SettingsError(Invalid):
+    """A setting that is wrong or unknown. ``str`` is one line: the key as it was written, why, and what would be right."""
+
+
+@dataclass(slots=True)
+class Written:
+    """Values as nested tables, and for each who wrote it."""
+
+    file: Path | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    writers: dict[Keys, str] = field(default_factory=dict)
+    for_all_regions: dict[str, str] = field(default_factory=dict)
+
+    def put(self, keys: Keys, value: object, writer: str) -> None:
+        table = self.values
+        for key in keys[:-1]:
+            table = table.setdefault(key, {})
+        table[keys[-1]] = value
+        self.writers[keys] = writer
+
+    def writer_of(self, keys: Keys) -> str:
+        """The name under which the person who wrote this value, or the table around it, finds it."""
+        for length in range(len(keys), 0, -1):
+            if keys[:length] in self.writers:
+                rest = "".join(f"[{key}]" if key.isdigit() else f".{key}" for key in keys[length:])
+                return self.writers[keys[:length]] + rest
+        below = [writer for each, writer in self.writers.items() if each[: len(keys)] == keys]
+        return ", ".join(below) or ".".join(keys)
+
+
+def read_sources(environ: Mapping[str, str], cwd: Path) -> Written:
+    """Gather what was written, refusing keys that mean nothing. An empty variable counts as not set."""
+    variables = {name: text for name, text in environ.items() if name.startswith("FANOUT_") and text.strip()}
+    written = Written(_find_file(variables, cwd))
+    if written.file is not None:
+        _read_file(
+            written, written.file, written.file.relative_to(cwd) if written.file.is_relative_to(cwd) else written.file
+        )
+    variables.pop(CONFIG_VARIABLE, None)
+    long_forms = {name: variables.pop(name) for name in sorted(variables) if name.startswith(LONG_FORM)}
+    for name, text in sorted(variables.items()):
+        if name in _SHORT_FORMS:
+            written.put(_SHORT_FORMS[name], _from_text(_SHORT_FORMS[name], text), name)
+        elif name not in _FOR_REGIONS and not _set_by_kubernetes(name, text):
+            raise _unknown(name, [CONFIG_VARIABLE, *_SHORT_FORMS, *_FOR_REGIONS])
+    regions = _region_names(written)
+    for name, check in ((DATABASE_URL, check_database_url), (AMQP_URL, check_amqp_url)):
+        if name in variables:
+            written.for_all_regions[name] = _checked_url(name, variables[name], check)
+    if ALLOW_NETWORKS in variables:
+        for region in regions:
+            networks = ("regions", region, "allow_networks")
+            written.put(networks, _from_text(networks, variables[ALLOW_NETWORKS]), ALLOW_NETWORKS)
+    for name, text in long_forms.items():
+        keys = tuple(name.removeprefix(LONG_FORM).lower().split("__"))
+        _check_long_form(name, keys, regions)
+        if keys[0] == "regions":
+            written.values.setdefault("regions", {region: {} for region in regions})
+        written.put(keys, _from_text(keys, text), name)
+    return written
+
+
+def _find_file(variables: Mapping[str, str], cwd: Path) -> Path | None:
+    if (named := variables.get(CONFIG_VARIABLE)) is None:
+        return cwd / DEFAULT_FILE if (cwd / DEFAULT_FILE).is_file() else None
+    file = cwd / named
+    if not file.is_file():
+        raise SettingsError.field(
+            CONFIG_VARIABLE, f"there is no file {file}", "name an existing file, or leave it unset"
+        )
+    return file
+
+
+def _read_file(written: Written, file: Path, shown: Path) -> None:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError.field(str(shown), f"cannot be read: {error.strerror}", "make it readable") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError.field(str(shown), f"byte {error.start} is not UTF-8", "save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError.field(str(shown), f"is not TOML: {error}", "mend that line") from None
+    written.values = document
+    for keys, value in _all_keys(document, ()):
+        written.writers[keys] = f"{shown}: {'.'.join(keys)}"
+        if (spellings := _known_spellings(keys)) is not None:
+            raise _unknown(written.writers[keys], [".".join(each) for each in spellings], ".".join(keys))
+        if _holds_names(_kind(keys)) and not isinstance(value, dict):
+            raise SettingsError.field(written.writers[keys], "is a value, not a table", f"write [{'.'.join(keys)}]")
+
+
+def _all_keys(table: Mapping[str, object], above: Keys) -> Iterator[tuple[Keys, object]]:
+    for key, value in table.items():
+        yield (*above, key), value
+        if isinstance(value, dict):
+            yield from _all_keys(value, (*above, key))
+
+
+def _known_spellings(keys: Keys) -> list[Keys] | None:
+    """``None`` if ``keys`` name a setting or a table; else what could stand there instead of the first unknown name."""
+    kind: Any = Tables
+    for depth, key in enumerate(keys):
+        if _is_table(kind):
+            fields = _fields(kind)
+            if key not in fields:
+                return [(*keys[:depth], known, *keys[depth + 1 :]) for known in fields]
+            kind = fields[key]
+        elif get_origin(kind) is dict:
+            kind = _bare(get_args(kind)[1])
+        else:  # below a plain value there is nothing
+            return []
+    return None
+
+
+def _kind(keys: Keys) -> Any:
+    """The type that ``keys``, which name something, want."""
+    kind: Any = Tables
+    for key in keys:
+        kind = _fields(kind)[key] if _is_table(kind) else _bare(get_args(kind)[1])
+    return kind
+
+
+def _holds_names(kind: Any) -> bool:
+    return _is_table(kind) or get_origin(kind) is dict
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _fields(table: type[BaseModel]) -> dict[str, Any]:
+    return {each.alias or name: _bare(each.annotation) for name, each in table.model_fields.items()}
+
+
+def _bare(kind: Any) -> Any:
+    """The type without ``None`` and without what is annotated."""
+    if get_origin(kind) in {Union, types.UnionType}:
+        return _bare(next(each for each in get_args(kind) if each is not type(None)))
+    return _bare(get_args(kind)[0]) if get_origin(kind) is Annotated else kind
+
+
+def _from_text(keys: Keys, text: str) -> object:
+    """An environment variable as the type that its key wants; text that cannot be that stays text, to be complained about."""
+    kind = _kind(keys)
+    if get_origin(kind) is tuple:
+        return [piece.strip() for piece in text.split(",") if piece.strip()]
+    if kind not in {int, float}:
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        return text
+
+
+def _check_long_form(name: str, keys: Keys, regions: list[str]) -> None:
+    if (spellings := _known_spellings(keys)) is not None:
+        raise _unknown(name, [LONG_FORM + "__".join(each).upper() for each in spellings])
+    if keys[0] == "regions" and len(keys) > 1 and keys[1] not in regions:
+        why = f"there is no region '{keys[1]}'"
+        raise SettingsError.field(name, why, f"the regions are {', '.join(regions)}; a new one is a table in the file")
+    if _holds_names(_kind(keys)):
+        raise SettingsError.field(name, "names a whole table", f"name one value in it, as {name}__NAME")
+
+
+def _region_names(written: Written) -> list[str]:
+    return list(written.values.get("regions", Tables().regions))
+
+
+def _checked_url(name: str, text: str, check: Callable[[str], str]) -> str:
+    try:
+        return check(text)
+    except ValueError as error:
+        raise SettingsError.field(name, "its value is not allowed", f"it {error}") from None
+
+
+def _set_by_kubernetes(name: str, text: str) -> bool:
+    return bool(_KUBERNETES.fullmatch(name)) or (name.endswith("_PORT") and "://" in text)
+
+
+def _unknown(name: str, known: list[str], written: str | None = None) -> SettingsError:
+    if not known:
+        return SettingsError.field(name, "there is no such setting", "nothing stands below a plain value")
+    near = get_close_matches(written or name, known, n=1, cutoff=0.8)
+    right = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return SettingsError.field(name, "there is no such setting", right)
