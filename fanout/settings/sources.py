@@ -5,19 +5,15 @@ Every value remembers who wrote it, so that a complaint names the key as that pe
 
 import re
 import tomllib
-import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
-
-from pydantic import BaseModel
+from typing import Any
 
 from fanout.model.problems import Invalid
+from fanout.settings.names import Keys, from_text, holds_names, kind_of, known_spellings
 from fanout.settings.tables import Tables, check_amqp_url, check_database_url
-
-Keys = tuple[str, ...]
 
 CONFIG_VARIABLE = "FANOUT_CONFIG"
 DEFAULT_FILE = Path("config/fanout.toml")
@@ -30,7 +26,9 @@ _SHORT_FORMS: dict[str, Keys] = {
     "FANOUT_HTTP_HOST": ("http", "host"),
     "FANOUT_HTTP_PORT": ("http", "port"),
 }
-_FOR_REGIONS = (AMQP_URL, ALLOW_NETWORKS)
+_FOR_ALL_REGIONS = {DATABASE_URL: check_database_url, AMQP_URL: check_amqp_url}
+"""Short forms that hold for every region that names none itself."""
+_OTHER_SHORT_FORMS = (CONFIG_VARIABLE, AMQP_URL)
 _KUBERNETES = re.compile(
     r"FANOUT_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_[A-Z]+(?:_(?:PROTO|PORT|ADDR))?)"
 )
@@ -72,31 +70,33 @@ def read_sources(environ: Mapping[str, str], cwd: Path) -> Written:
     variables = {name: text for name, text in environ.items() if name.startswith("FANOUT_") and text.strip()}
     written = Written(_find_file(variables, cwd))
     if written.file is not None:
-        _read_file(
-            written, written.file, written.file.relative_to(cwd) if written.file.is_relative_to(cwd) else written.file
-        )
-    variables.pop(CONFIG_VARIABLE, None)
-    long_forms = {name: variables.pop(name) for name in sorted(variables) if name.startswith(LONG_FORM)}
+        shown = written.file.relative_to(cwd) if written.file.is_relative_to(cwd) else written.file
+        _read_file(written, written.file, str(shown))
+    regions = list(written.values.get("regions", Tables().regions))
+    _read_short_forms(written, variables, regions)
+    for name in sorted(variables):
+        if name.startswith(LONG_FORM):
+            keys = tuple(name.removeprefix(LONG_FORM).lower().split("__"))
+            _check_long_form(name, keys, regions)
+            if keys[0] == "regions":  # naming one region does not take the others away
+                written.values.setdefault("regions", {region: {} for region in regions})
+            written.put(keys, from_text(keys, variables[name]), name)
+    return written
+
+
+def _read_short_forms(written: Written, variables: Mapping[str, str], regions: list[str]) -> None:
     for name, text in sorted(variables.items()):
         if name in _SHORT_FORMS:
-            written.put(_SHORT_FORMS[name], _from_text(_SHORT_FORMS[name], text), name)
-        elif name not in _FOR_REGIONS and not _set_by_kubernetes(name, text):
-            raise _unknown(name, [CONFIG_VARIABLE, *_SHORT_FORMS, *_FOR_REGIONS])
-    regions = _region_names(written)
-    for name, check in ((DATABASE_URL, check_database_url), (AMQP_URL, check_amqp_url)):
-        if name in variables:
-            written.for_all_regions[name] = _checked_url(name, variables[name], check)
-    if ALLOW_NETWORKS in variables:
-        for region in regions:
-            networks = ("regions", region, "allow_networks")
-            written.put(networks, _from_text(networks, variables[ALLOW_NETWORKS]), ALLOW_NETWORKS)
-    for name, text in long_forms.items():
-        keys = tuple(name.removeprefix(LONG_FORM).lower().split("__"))
-        _check_long_form(name, keys, regions)
-        if keys[0] == "regions":
+            written.put(_SHORT_FORMS[name], from_text(_SHORT_FORMS[name], text), name)
+        elif name == ALLOW_NETWORKS:
             written.values.setdefault("regions", {region: {} for region in regions})
-        written.put(keys, _from_text(keys, text), name)
-    return written
+            for region in regions:
+                keys = ("regions", region, "allow_networks")
+                written.put(keys, from_text(keys, text), name)
+        elif not (name in _OTHER_SHORT_FORMS or name.startswith(LONG_FORM) or _set_by_kubernetes(name, text)):
+            raise _unknown(name, [*_SHORT_FORMS, ALLOW_NETWORKS, *_OTHER_SHORT_FORMS])
+        if name in _FOR_ALL_REGIONS:
+            written.for_all_regions[name] = _checked_url(name, text)
 
 
 def _find_file(variables: Mapping[str, str], cwd: Path) -> Path | None:
@@ -110,21 +110,21 @@ def _find_file(variables: Mapping[str, str], cwd: Path) -> Path | None:
     return file
 
 
-def _read_file(written: Written, file: Path, shown: Path) -> None:
+def _read_file(written: Written, file: Path, shown: str) -> None:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError.field(str(shown), f"cannot be read: {error.strerror}", "make it readable") from None
+        raise SettingsError.field(shown, f"cannot be read: {error.strerror}", "make it readable") from None
     except UnicodeDecodeError as error:
-        raise SettingsError.field(str(shown), f"byte {error.start} is not UTF-8", "save it as UTF-8") from None
+        raise SettingsError.field(shown, f"byte {error.start} is not UTF-8", "save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError.field(str(shown), f"is not TOML: {error}", "mend that line") from None
+        raise SettingsError.field(shown, f"is not TOML: {error}", "mend that line") from None
     written.values = document
     for keys, value in _all_keys(document, ()):
         written.writers[keys] = f"{shown}: {'.'.join(keys)}"
-        if (spellings := _known_spellings(keys)) is not None:
+        if (spellings := known_spellings(keys)) is not None:
             raise _unknown(written.writers[keys], [".".join(each) for each in spellings], ".".join(keys))
-        if _holds_names(_kind(keys)) and not isinstance(value, dict):
+        if holds_names(kind_of(keys)) and not isinstance(value, dict):
             raise SettingsError.field(written.writers[keys], "is a value, not a table", f"write [{'.'.join(keys)}]")
 
 
@@ -135,79 +135,19 @@ def _all_keys(table: Mapping[str, object], above: Keys) -> Iterator[tuple[Keys, 
             yield from _all_keys(value, (*above, key))
 
 
-def _known_spellings(keys: Keys) -> list[Keys] | None:
-    """``None`` if ``keys`` name a setting or a table; else what could stand there instead of the first unknown name."""
-    kind: Any = Tables
-    for depth, key in enumerate(keys):
-        if _is_table(kind):
-            fields = _fields(kind)
-            if key not in fields:
-                return [(*keys[:depth], known, *keys[depth + 1 :]) for known in fields]
-            kind = fields[key]
-        elif get_origin(kind) is dict:
-            kind = _bare(get_args(kind)[1])
-        else:  # below a plain value there is nothing
-            return []
-    return None
-
-
-def _kind(keys: Keys) -> Any:
-    """The type that ``keys``, which name something, want."""
-    kind: Any = Tables
-    for key in keys:
-        kind = _fields(kind)[key] if _is_table(kind) else _bare(get_args(kind)[1])
-    return kind
-
-
-def _holds_names(kind: Any) -> bool:
-    return _is_table(kind) or get_origin(kind) is dict
-
-
-def _is_table(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-def _fields(table: type[BaseModel]) -> dict[str, Any]:
-    return {each.alias or name: _bare(each.annotation) for name, each in table.model_fields.items()}
-
-
-def _bare(kind: Any) -> Any:
-    """The type without ``None`` and without what is annotated."""
-    if get_origin(kind) in {Union, types.UnionType}:
-        return _bare(next(each for each in get_args(kind) if each is not type(None)))
-    return _bare(get_args(kind)[0]) if get_origin(kind) is Annotated else kind
-
-
-def _from_text(keys: Keys, text: str) -> object:
-    """An environment variable as the type that its key wants; text that cannot be that stays text, to be complained about."""
-    kind = _kind(keys)
-    if get_origin(kind) is tuple:
-        return [piece.strip() for piece in text.split(",") if piece.strip()]
-    if kind not in {int, float}:
-        return text
-    try:
-        return kind(text)
-    except ValueError:
-        return text
-
-
 def _check_long_form(name: str, keys: Keys, regions: list[str]) -> None:
-    if (spellings := _known_spellings(keys)) is not None:
+    if (spellings := known_spellings(keys)) is not None:
         raise _unknown(name, [LONG_FORM + "__".join(each).upper() for each in spellings])
     if keys[0] == "regions" and len(keys) > 1 and keys[1] not in regions:
         why = f"there is no region '{keys[1]}'"
         raise SettingsError.field(name, why, f"the regions are {', '.join(regions)}; a new one is a table in the file")
-    if _holds_names(_kind(keys)):
+    if holds_names(kind_of(keys)):
         raise SettingsError.field(name, "names a whole table", f"name one value in it, as {name}__NAME")
 
 
-def _region_names(written: Written) -> list[str]:
-    return list(written.values.get("regions", Tables().regions))
-
-
-def _checked_url(name: str, text: str, check: Callable[[str], str]) -> str:
+def _checked_url(name: str, text: str) -> str:
     try:
-        return check(text)
+        return _FOR_ALL_REGIONS[name](text)
     except ValueError as error:
         raise SettingsError.field(name, "its value is not allowed", f"it {error}") from None
 
