@@ -1,0 +1,82 @@
+"""Every test of the sender runs on both event loops: each promise has to hold on either."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from ipaddress import ip_network
+from typing import Protocol
+
+import pytest
+import uvloop
+
+from fanout.signing import webhook_id
+from regions.decisions.classification import AttemptResult
+from regions.egress.request import Target, build_request
+from regions.egress.sender import Sender
+from regions.egress.transport import WireTransport
+
+from .hostile import CERTIFICATES
+
+LOOPBACK = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
+KEY = "shipment:S-1:subscriber:acme:version:3"
+
+
+def pytest_asyncio_loop_factories(config: object, item: object) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+class Send(Protocol):
+    def __call__(
+        self,
+        url: str,
+        payload: bytes = b"{}",
+        *,
+        seconds: float = 5.0,
+        retry_statuses: frozenset[int] | None = None,
+        own_headers: tuple[tuple[str, str], ...] = (),
+        may_write: Callable[[], bool] | None = None,
+        transport: WireTransport | None = None,
+    ) -> Awaitable[AttemptResult | None]: ...
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[WireTransport]:
+    """May reach loopback, and trusts the authority of the tests."""
+    transport = WireTransport(allow_networks=LOOPBACK, ca_file=CERTIFICATES / "authority.pem")
+    yield transport
+    await transport.aclose()
+    assert transport.open_connections == 0
+
+
+@pytest.fixture
+def send(transport: WireTransport) -> Send:
+    """One attempt through the whole sender."""
+    default = transport
+
+    async def send_one(
+        url: str,
+        payload: bytes = b"{}",
+        *,
+        seconds: float = 5.0,
+        retry_statuses: frozenset[int] | None = None,
+        own_headers: tuple[tuple[str, str], ...] = (),
+        may_write: Callable[[], bool] | None = None,
+        transport: WireTransport | None = None,
+    ) -> AttemptResult | None:
+        request = build_request(
+            Target(url, [b"k" * 32], own_headers),
+            payload=payload,
+            content_type="application/json",
+            key=KEY,
+            webhook_id=webhook_id(KEY),
+            timestamp=1_800_000_000,
+            shipment_id="S-1",
+            version=3,
+            event_type="shipment.departed",
+            attempt=2,
+            traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            deadline=asyncio.get_running_loop().time() + seconds,
+            may_write=may_write,
+        )
+        return await Sender(transport or default).send(request, retry_statuses=retry_statuses)
+
+    return send_one
