@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
+from asyncpg.connect_utils import SessionAttribute
 
 from fanout.database.errors import breaks_connection
 
@@ -30,7 +31,7 @@ async def connect(url: str, application: str) -> asyncpg.Connection:
         server_settings=_session(application),
         timeout=CONNECT_SECONDS,
         command_timeout=STATEMENT_SECONDS,
-        target_session_attrs="read-write",
+        target_session_attrs=SessionAttribute.read_write,
     )
 
 
@@ -44,7 +45,7 @@ async def open_pool(url: str, application: str, *, most: int) -> asyncpg.Pool:
         server_settings=_session(application),
         timeout=CONNECT_SECONDS,
         command_timeout=STATEMENT_SECONDS,
-        target_session_attrs="read-write",
+        target_session_attrs=SessionAttribute.read_write,
     )
 
 

@@ -105,9 +105,13 @@ def _check(applied: dict[str, str], migrations: list[Step], schema: Schema) -> N
         if name == FUNCTIONS:
             continue
         if name not in known:
-            raise MigrationError(f"schema {schema.name} has migration {name}, which this version does not know: run the newer version")
+            raise MigrationError(
+                f"schema {schema.name} has migration {name}, which this version does not know: run the newer version"
+            )
         if known[name] != checksum:
-            raise MigrationError(f"migration {name} was changed after it was applied to schema {schema.name}: restore the file")
+            raise MigrationError(
+                f"migration {name} was changed after it was applied to schema {schema.name}: restore the file"
+            )
 
 
 async def _replace_functions(connection: asyncpg.Connection, schema: Schema, functions: Step) -> None:

@@ -45,7 +45,9 @@ async def take(connection: Fetches, schema: Schema, region: str, most: int, keep
 async def give_back(connection: Fetches, schema: Schema, region: str, numbers: Sequence[int]) -> None:
     """The region could not be reached: others may try at once."""
     await connection.fetch(
-        schema.sql("UPDATE {schema}.outbox SET taken_until = NULL WHERE region = $1 AND version_no = ANY ($2) AND NOT done"),
+        schema.sql(
+            "UPDATE {schema}.outbox SET taken_until = NULL WHERE region = $1 AND version_no = ANY ($2) AND NOT done"
+        ),
         region,
         numbers,
     )

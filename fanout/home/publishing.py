@@ -51,7 +51,9 @@ async def publish_many(
     if not versions:
         return []
     rows = await connection.fetch(
-        schema.sql("SELECT verdict, accepted_at FROM {schema}.publish($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12) ORDER BY place"),
+        schema.sql(
+            "SELECT verdict, accepted_at FROM {schema}.publish($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12) ORDER BY place"
+        ),
         [version.shipment_id for version in versions],
         [version.version for version in versions],
         [version.event_type for version in versions],

@@ -17,3 +17,15 @@ async def wake_missed(connection: Fetches, schema: Schema) -> int:
     """Arm destinations that have waiting work and nothing to wake them; how many there were. Should be none."""
     rows = await connection.fetch(schema.sql("SELECT {schema}.wake_missed() AS armed"))
     return int(rows[0]["armed"])
+
+
+async def seconds_to_next_wake(connection: Fetches, schema: Schema) -> float | None:
+    """Until the next destination should be looked at; zero or less: now; None: nothing is armed."""
+    rows = await connection.fetch(
+        schema.sql(
+            "SELECT extract(epoch FROM min(wake_at) - clock_timestamp())::float8 AS seconds FROM {schema}.destination "
+            "WHERE wake_at IS NOT NULL AND paused_at IS NULL AND disabled_at IS NULL"
+        )
+    )
+    seconds: float | None = rows[0]["seconds"]
+    return seconds

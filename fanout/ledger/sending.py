@@ -51,7 +51,9 @@ async def stored_versions(connection: Fetches, schema: Schema, numbers: Sequence
     return [StoredVersion(*row) for row in rows]
 
 
-async def destination_configs(connection: Fetches, schema: Schema, destinations: Sequence[int]) -> list[DestinationConfig]:
+async def destination_configs(
+    connection: Fetches, schema: Schema, destinations: Sequence[int]
+) -> list[DestinationConfig]:
     """The current configuration of each, secrets included: the newest first, replaced ones as long as they still sign, at most five."""
     rows = await connection.fetch(
         schema.sql("""

@@ -54,13 +54,27 @@ class Settled:
 
 
 _COLUMNS = attrgetter(
-    *("delivery_id token destination_id attempt sent outcome state reason delay_seconds counts hold_seconds expired status".split()),
-    *("started_ms duration_ms config_version retry_after_seconds error response_excerpt address trace_id".split()),
-)
-_SETTLE = (
-    "SELECT id, settled, destination_id, permits_left FROM {schema}.settle("
-    + ", ".join(f"${n}" for n in range(1, 24))
-    + ")"
+    "delivery_id",
+    "token",
+    "destination_id",
+    "attempt",
+    "sent",
+    "outcome",
+    "state",
+    "reason",
+    "delay_seconds",
+    "counts",
+    "hold_seconds",
+    "expired",
+    "status",
+    "started_ms",
+    "duration_ms",
+    "config_version",
+    "retry_after_seconds",
+    "error",
+    "response_excerpt",
+    "address",
+    "trace_id",
 )
 
 
@@ -72,5 +86,13 @@ async def settle(
     ``jitter`` in [0, 1) spreads the pauses of failing destinations; it only adds.
     """
     columns = zip(*map(_COLUMNS, settlements), strict=True)
-    rows = await connection.fetch(schema.sql(_SETTLE), *(list(column) for column in columns), worker, jitter)
+    rows = await connection.fetch(
+        schema.sql(
+            "SELECT id, settled, destination_id, permits_left FROM {schema}.settle("
+            "$1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23)"
+        ),
+        *(list(column) for column in columns),
+        worker,
+        jitter,
+    )
     return [Settled(*row) for row in rows]

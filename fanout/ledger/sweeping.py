@@ -62,11 +62,19 @@ async def recount_permits(connection: Fetches, schema: Schema) -> list[PermitDri
 
 
 async def tell_operator(
-    connection: Fetches, schema: Schema, kind: str, detail: str, *, destination_id: int | None = None, delivery_id: int | None = None
+    connection: Fetches,
+    schema: Schema,
+    kind: str,
+    detail: str,
+    *,
+    destination_id: int | None = None,
+    delivery_id: int | None = None,
 ) -> None:
     """Record something that an operator should know."""
     await connection.fetch(
-        schema.sql("INSERT INTO {schema}.operator_event (kind, subscriber, delivery_id, detail) VALUES ($1, $2, $3, $4)"),
+        schema.sql(
+            "INSERT INTO {schema}.operator_event (kind, subscriber, delivery_id, detail) VALUES ($1, $2, $3, $4)"
+        ),
         kind,
         destination_id,
         delivery_id,

@@ -1,0 +1,149 @@
+"""The publisher: from committed versions at home to waiting deliveries in each region, every region on its own.
+
+Every step can be repeated, so a crash anywhere costs only the step. Home's transaction is closed while a region works.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from fanout.database.connection import SteadyConnection
+from fanout.database.schema import Schema
+from fanout.database.wakeups import Bell, Ear
+from fanout.home import outbox
+from fanout.home.outbox import OutboxRow
+from fanout.ledger import channels
+from fanout.ledger.expansion import Copy, copy_versions, expand, wanted
+from fanout.loops import run_steps
+from fanout.settings import RegionSettings, Settings
+
+BATCH_VERSIONS = 100
+BATCH_BYTES = 8 * 1024 * 1024
+"""Payload that one region transaction copies at most, beyond its first version."""
+EXPAND_ROWS = 2_000
+"""Deliveries that one expansion step creates at most: its destinations are locked for as long as that takes."""
+KEEP_SECONDS = 30.0
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """What one step did."""
+
+    versions: int
+    deliveries: int
+
+
+class RegionPublisher:
+    """Expands home's outbox into one region."""
+
+    def __init__(self, settings: Settings, region: RegionSettings) -> None:
+        self._region = region.name
+        self._home_schema = Schema(settings.home.schema)
+        self._schema = Schema(region.schema)
+        self._forbidden = frozenset(name for name, regions in settings.residency.items() if region.name not in regions)
+        self._poll_seconds = settings.home.poll_seconds
+        application = f"fanout publisher {region.name}"
+        self._home = SteadyConnection(settings.home.url, application)
+        self._ledger = SteadyConnection(region.url, application)
+        self._ear = Ear(settings.home.url, application, channels.outbox(self._home_schema))
+        self._bell = Bell(region.url, application, channels.due(self._schema))
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until ``stopping``; an unreachable region or home is waited for."""
+        self._ear.start()
+        try:
+            await run_steps("publisher", self._step, stopping, region=self._region)
+        finally:
+            await self._ear.close()
+            await self._bell.close()
+            await self._home.close()
+            await self._ledger.close()
+
+    async def _step(self) -> None:
+        expanded = await self.run_once()
+        if expanded.versions == 0:
+            await self._ear.wait(self._poll_seconds)
+
+    async def run_once(self) -> Expanded:
+        """Take what is pending, expand it, close the books. Zero versions: nothing is pending, or others work on it."""
+        rows = await outbox.take(self._home, self._home_schema, self._region, BATCH_VERSIONS, KEEP_SECONDS)
+        if not rows:
+            return Expanded(0, 0)
+        try:
+            created = await self._expand(rows)
+        except BaseException:
+            await self._give_back(rows)
+            raise
+        await outbox.finish(self._home, self._home_schema, self._region, created)
+        return Expanded(len(created), sum(created.values()))
+
+    async def _give_back(self, rows: Sequence[OutboxRow]) -> None:
+        numbers = [row.announcement.version_no for row in rows]
+        try:
+            await outbox.give_back(self._home, self._home_schema, self._region, numbers)
+        except Exception:  # noqa: BLE001 - the take runs out by itself; the first error is the one to tell
+            _log.debug("outbox rows not given back", region=self._region)
+
+    async def _expand(self, rows: Sequence[OutboxRow]) -> dict[int, int]:
+        """How many deliveries each version has created here, once all have been expanded."""
+        announcements = [row.announcement for row in rows]
+        answers = await wanted(self._ledger, self._schema, announcements)
+        created = {row.announcement.version_no: 0 for row in rows}
+        here = [row for row, answer in zip(rows, answers, strict=True) if answer]
+        for batch in _batches(here):
+            await self._copy(batch)
+            open_ = [row.announcement for row in batch]
+            while open_:
+                pages = await expand(self._ledger, self._schema, open_, EXPAND_ROWS)
+                self._bell.ring()
+                created.update((page.version_no, page.created) for page in pages)
+                done = {page.version_no for page in pages if page.done}
+                open_ = [note for note in open_ if note.version_no not in done]
+        return created
+
+    async def _copy(self, rows: Sequence[OutboxRow]) -> None:
+        """The payload goes only where it may: a forbidden version sends its key, and nothing else (P10)."""
+        allowed = [row.announcement.version_no for row in rows if row.residency not in self._forbidden]
+        contents = await outbox.contents(self._home, self._home_schema, allowed)
+        copies = []
+        for row in rows:
+            content = contents.get(row.announcement.version_no)
+            if content is None:
+                copies.append(Copy(row.announcement, forbidden=True))
+            else:
+                copies.append(
+                    Copy(
+                        row.announcement,
+                        forbidden=False,
+                        content_type=content.content_type,
+                        payload=content.payload,
+                        traceparent=content.traceparent,
+                        tracestate=content.tracestate,
+                        occurred_at=content.occurred_at,
+                    )
+                )
+        await copy_versions(self._ledger, self._schema, copies)
+
+
+def _batches(rows: Sequence[OutboxRow]) -> list[list[OutboxRow]]:
+    """So many rows as fit a region transaction's bytes; a large version stands alone."""
+    batches: list[list[OutboxRow]] = []
+    room = 0
+    for row in rows:
+        if not batches or row.payload_bytes > room:
+            batches.append([])
+            room = BATCH_BYTES
+        batches[-1].append(row)
+        room -= row.payload_bytes
+    return batches
+
+
+async def run_publisher(settings: Settings, stopping: asyncio.Event) -> None:
+    """Every region at once: one that is away delays only itself."""
+    async with asyncio.TaskGroup() as group:
+        for region in settings.regions.values():
+            group.create_task(RegionPublisher(settings, region).run(stopping), name=f"publisher {region.name}")

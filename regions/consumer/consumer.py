@@ -1,0 +1,315 @@
+"""The consumer of one region: take references, claim them, send, settle, and only then let go of the message (P4).
+
+```
+ take ──▶ parking ──▶ claim lane ──▶ flight, a task each ──▶ settle lane ──▶ message done
+             ▲                                                   │
+             └──────────── a permit became free ◀────────────────┘
+```
+"""
+
+import asyncio
+import random
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+import structlog
+
+from fanout.database.connection import SteadyConnection
+from fanout.database.errors import describe, is_transient
+from fanout.database.schema import Schema
+from fanout.database.wakeups import Bell
+from fanout.ledger import channels
+from fanout.ledger.claiming import Lease, claim
+from fanout.ledger.sending import StoredVersion, destination_configs, stored_versions
+from fanout.ledger.settlement import Settlement, settle
+from fanout.loops import Patience
+from fanout.model.states import Outcome
+from fanout.settings import DeliveryTable, RegionSettings
+from fanout.transports.transport import Consuming, QueueUnavailable
+from regions.consumer.caches import ConfigCache, Prepared, VersionCache
+from regions.consumer.flight import Flight, fly
+from regions.consumer.lane import Lane
+from regions.consumer.parking import Parking, Ticket
+from regions.decisions.classification import AttemptResult
+from regions.decisions.retry import RetryPolicy
+from regions.egress.sender import Sender
+
+BATCH = 200
+CLAIM_LINGER_SECONDS = 0.002
+SETTLE_LINGER_SECONDS = 0.004
+TAKE_SECONDS = 1.0
+PARK_CHECK_SECONDS = 0.25
+GRACE_SECONDS = 30.0
+CLOSE_SECONDS = 5.0
+HURRY_SECONDS = 0.8
+"""What settling and closing may take after the last send has ended."""
+
+_log = structlog.get_logger()
+
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class Figures:
+    """What this consumer has done since it started."""
+
+    outcomes: dict[Outcome, int] = field(default_factory=dict)
+    claims: int = 0
+    settlements: int = 0
+    late: int = 0
+    released: int = 0
+    in_flight_peak: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Landed:
+    """A flight that has ended, and what the ledger is to be told of it."""
+
+    settlement: Settlement
+    ticket: Ticket
+
+
+class Consumer:
+    """Sends for one region. Any number may run: claims and fences make them strangers to each other."""
+
+    def __init__(
+        self, region: RegionSettings, delivery: DeliveryTable, consuming: Consuming, sender: Sender, *, worker: str
+    ) -> None:
+        self.worker = worker
+        self.figures = Figures()
+        self._schema = Schema(region.schema)
+        self._region = region.name
+        self._margin_seconds = delivery.lease_margin_seconds
+        self._in_flight_max = delivery.in_flight
+        self._policy = RetryPolicy(
+            delivery.backoff_first_seconds,
+            delivery.backoff_factor,
+            delivery.backoff_cap_seconds,
+            delivery.attempts,
+            delivery.max_age_seconds,
+            delivery.retry_after_cap_seconds,
+        )
+        self._consuming = consuming
+        self._sender = sender
+        application = f"fanout consumer {region.name}"
+        self._claiming = SteadyConnection(region.url, application)
+        self._reading = SteadyConnection(region.url, application)
+        self._settling = SteadyConnection(region.url, application)
+        self._bell = Bell(region.url, application, channels.due(self._schema))
+        self._parking = Parking()
+        self._versions = VersionCache()
+        self._configs = ConfigCache()
+        self._flights: dict[asyncio.Task[None], Flight] = {}
+        self._held = 0
+        self._room = asyncio.Event()
+
+    async def run(self, stopping: asyncio.Event, hurry: asyncio.Event, grace_seconds: float = GRACE_SECONDS) -> None:
+        """Until ``stopping`` is set; then nothing new is taken, what is in flight may finish within the grace period, and the
+        rest is released; ``hurry`` ends the grace at once. Whatever cannot be settled in time is left to its lease.
+        """
+        self._claims: Lane[Ticket] = Lane(
+            "claim", self._claim, self._let_go, _delivery_of_ticket, most=BATCH, linger_seconds=CLAIM_LINGER_SECONDS
+        )
+        self._settlements: Lane[_Landed] = Lane(
+            "settle", self._settle, self._abandon, _delivery_of_landed, most=BATCH, linger_seconds=SETTLE_LINGER_SECONDS
+        )
+        unpark = asyncio.create_task(self._give_back_overdue(), name="unpark")
+        try:
+            await self._take_until(stopping)
+            await self._finish(hurry, grace_seconds)
+        finally:
+            unpark.cancel()
+            await asyncio.gather(unpark, return_exceptions=True)
+            await self._claims.close()
+            await self._settlements.close()
+            await self._bell.close()
+            for connection in (self._claiming, self._reading, self._settling):
+                await connection.close()
+
+    # ------------------------------------------------------------------------------------------------ taking
+
+    async def _take_until(self, stopping: asyncio.Event) -> None:
+        patience = Patience()
+        ended = asyncio.create_task(stopping.wait())
+        try:
+            while not stopping.is_set():
+                room = self._in_flight_max - self._held
+                if room <= 0:
+                    self._room.clear()
+                    await _until_either(self._room.wait(), ended)
+                    continue
+                try:
+                    messages = await _until_either(self._consuming.take(min(room, BATCH), TAKE_SECONDS), ended)
+                except QueueUnavailable as error:
+                    _log.warning("queue away", region=self._region, error=str(error))
+                    await patience.wait()
+                    continue
+                patience.calm()
+                now = asyncio.get_running_loop().time()
+                for message in messages or ():
+                    for reference in message.references:
+                        self._held += 1
+                        ticket = Ticket(reference, message)
+                        if self._parking.admit(ticket, now):
+                            self._claims.put(ticket)
+        finally:
+            ended.cancel()
+
+    async def _give_back_overdue(self) -> None:
+        while True:
+            await asyncio.sleep(PARK_CHECK_SECONDS)
+            for ticket in self._parking.overdue(asyncio.get_running_loop().time()):
+                self._claims.put(ticket)
+
+    # ------------------------------------------------------------------------------------------------ claiming
+
+    async def _claim(self, tickets: list[Ticket]) -> None:
+        claimed_at = asyncio.get_running_loop().time()
+        references = [ticket.reference for ticket in tickets]
+        leases = await claim(self._claiming, self._schema, references, self.worker, self._margin_seconds)
+        self.figures.claims += 1
+        by_delivery = {ticket.reference.delivery_id: ticket for ticket in tickets}
+        leased: list[tuple[Flight, Ticket]] = []
+        for lease in leases:
+            self._parking.learn(lease.destination_id, lease.permits_left)
+            flight = Flight(lease, claimed_at, self._margin_seconds)
+            leased.append((flight, by_delivery.pop(lease.delivery_id)))
+        for ticket in by_delivery.values():
+            self._let_go(ticket)
+        if leased:
+            task = asyncio.create_task(self._launch(leased), name="launch")
+            self._flights[task] = leased[0][0]
+            task.add_done_callback(self._flights.pop)
+
+    async def _launch(self, leased: Sequence[tuple[Flight, Ticket]]) -> None:
+        """Read what the batch needs and is not in memory, then start every flight. Where that fails, nothing is sent."""
+        try:
+            versions = await self._read([flight.lease for flight, _ in leased])
+        except BaseException as error:
+            for flight, ticket in leased:
+                self._land(flight.released(), ticket)
+            if not is_transient(error):
+                raise
+            _log.warning("could not read what to send", region=self._region, error=describe(error), size=len(leased))
+            return
+        for flight, ticket in leased:
+            version, prepared = versions.get(flight.lease.version_no), self._configs.get(flight.lease.destination_id)
+            if version is None or prepared is None:
+                self._land(flight.payload_gone(), ticket)
+                continue
+            task = asyncio.create_task(self._fly(flight, version, prepared, ticket), name="flight")
+            self._flights[task] = flight
+            task.add_done_callback(self._flights.pop)
+        self.figures.in_flight_peak = max(self.figures.in_flight_peak, len(self._flights))
+
+    async def _read(self, leases: Sequence[Lease]) -> dict[int, StoredVersion]:
+        """The versions of these leases; their configurations are in the cache afterwards."""
+        configs = self._configs.missing((lease.destination_id, lease.config_version) for lease in leases)
+        if configs:
+            for config in await destination_configs(self._reading, self._schema, configs):
+                self._configs.put(config)
+        wanted = {lease.version_no for lease in leases}
+        versions = self._versions.known(wanted)
+        if len(versions) < len(wanted):
+            for version in await stored_versions(self._reading, self._schema, list(wanted - versions.keys())):
+                versions[version.version_no] = version
+                self._versions.put(version)
+        return versions
+
+    # ------------------------------------------------------------------------------------------------ sending
+
+    async def _fly(self, flight: Flight, version: StoredVersion, prepared: Prepared, ticket: Ticket) -> None:
+        try:
+            settlement = await fly(flight, version, prepared, self._sender, self._policy)
+        except asyncio.CancelledError:
+            if flight.written:
+                result = AttemptResult(Outcome.UNKNOWN, error="this worker stopped before the answer came")
+                self._land(flight.concluded(result, self._policy, prepared.config.config_version), ticket)
+            else:
+                self._land(flight.released(), ticket)
+            raise
+        self._land(settlement, ticket)
+
+    def _land(self, settlement: Settlement, ticket: Ticket) -> None:
+        if settlement.outcome is not None:
+            self.figures.outcomes[settlement.outcome] = self.figures.outcomes.get(settlement.outcome, 0) + 1
+        else:
+            self.figures.released += 1
+        self._settlements.put(_Landed(settlement, ticket))
+
+    # ------------------------------------------------------------------------------------------------ settling
+
+    async def _settle(self, landed: list[_Landed]) -> None:
+        jitter = random.random()  # noqa: S311 - jitter
+        settled = await settle(self._settling, self._schema, [each.settlement for each in landed], self.worker, jitter)
+        self.figures.settlements += 1
+        self._bell.ring()
+        for answer in settled:
+            self._parking.learn(answer.destination_id, answer.permits_left)
+            if not answer.settled:
+                self.figures.late += 1
+                _log.warning("late result, kept apart", region=self._region, delivery=answer.delivery_id)
+        for each in landed:
+            self._let_go(each.ticket)
+
+    def _let_go(self, ticket: Ticket) -> None:
+        """The ledger holds the outcome, or there was nothing to do: this reference is over."""
+        ticket.message.done()
+        self._leave(ticket)
+
+    def _abandon(self, landed: _Landed) -> None:
+        """The ledger refuses this result. Its message is not acknowledged; its lease ends by itself and is swept."""
+        self._leave(landed.ticket)
+
+    def _leave(self, ticket: Ticket) -> None:
+        self._held -= 1
+        self._room.set()
+        for next_ticket in self._parking.left(ticket.reference.destination_id):
+            self._claims.put(next_ticket)
+
+    # ------------------------------------------------------------------------------------------------ stopping
+
+    async def _finish(self, hurry: asyncio.Event, grace_seconds: float) -> None:
+        """In order: nothing new, let what flies land, release the rest, settle."""
+        ends_at = asyncio.get_running_loop().time() + grace_seconds
+        await self._claims.finish_current(min(grace_seconds, CLOSE_SECONDS))
+        await self._let_land(hurry, ends_at)
+        tasks = set(self._flights)
+        for task, flight in list(self._flights.items()):
+            flight.grounded = True
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            async with asyncio.timeout(HURRY_SECONDS if hurry.is_set() else CLOSE_SECONDS):
+                await self._settlements.drained()
+        except TimeoutError:
+            _log.warning("results not settled before the end; their leases will expire", region=self._region)
+
+    async def _let_land(self, hurry: asyncio.Event, ends_at: float) -> None:
+        hurried = asyncio.create_task(hurry.wait(), name="hurry")
+        while self._flights and not hurry.is_set():
+            left = ends_at - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
+            await asyncio.wait({*self._flights, hurried}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+
+
+def _delivery_of_ticket(ticket: Ticket) -> int:
+    return ticket.reference.delivery_id
+
+
+def _delivery_of_landed(landed: _Landed) -> int:
+    return landed.settlement.delivery_id
+
+
+async def _until_either(work: Coroutine[None, None, Result], ended: "asyncio.Task[Literal[True]]") -> Result | None:
+    """The result of ``work``, or None when ``ended`` came first: then the work was cancelled."""
+    task = asyncio.create_task(work)
+    await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        return task.result()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return None

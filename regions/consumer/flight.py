@@ -1,0 +1,172 @@
+"""One attempt, from a lease to a settlement, as a value that passes through named steps: place in time, build, send, decide."""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+
+from fanout.ledger.claiming import Lease
+from fanout.ledger.sending import StoredVersion
+from fanout.ledger.settlement import Settlement
+from fanout.model.identity import delivery_key
+from fanout.model.states import Outcome, Reason, State
+from fanout.model.trace_context import TraceParent
+from fanout.signing import webhook_id
+from regions.consumer.caches import Prepared
+from regions.decisions.classification import AttemptResult
+from regions.decisions.retry import History, RetryPolicy, fate_of
+from regions.egress.request import build_request
+from regions.egress.sender import Sender
+
+CLOSE_PART = 1 / 3
+"""The connection is closed this part of the lease margin before the lease ends: time for the close to reach the subscriber."""
+SEND_SECONDS_MIN = 0.5
+"""With less time than this a send is not begun: the delivery is released."""
+
+
+@dataclass(slots=True)
+class Flight:
+    """One leased delivery on its way. ``claimed_at`` is ``loop.time()`` from before the claim was sent."""
+
+    lease: Lease
+    claimed_at: float
+    margin_seconds: float
+    started_at: float = 0.0
+    written: bool = False
+    """The request was begun: from here on nobody can say that the subscriber did not get it."""
+    grounded: bool = False
+    """No request may be begun any more: this worker is stopping."""
+    trace_id: str | None = None
+
+    @property
+    def closes_at(self) -> float:
+        """When the connection must be closed, in ``loop.time()``: surely before the ledger takes the lease for ended (P6)."""
+        return self.claimed_at + self.lease.lease_seconds - self.margin_seconds * CLOSE_PART
+
+    def released(self) -> Settlement:
+        """Nothing was sent: the delivery keeps its place, and the attempt never was."""
+        return Settlement(
+            delivery_id=self.lease.delivery_id,
+            token=self.lease.token,
+            destination_id=self.lease.destination_id,
+            attempt=self.lease.attempt,
+            sent=False,
+            outcome=None,
+            state=State.WAITING,
+            counts=False,
+        )
+
+    def payload_gone(self) -> Settlement:
+        return Settlement(
+            delivery_id=self.lease.delivery_id,
+            token=self.lease.token,
+            destination_id=self.lease.destination_id,
+            attempt=self.lease.attempt,
+            sent=False,
+            outcome=None,
+            state=State.DEAD,
+            reason=Reason.PAYLOAD_GONE,
+            counts=False,
+        )
+
+    def concluded(self, result: AttemptResult, policy: RetryPolicy, config_version: int) -> Settlement:
+        """What the ledger is told: the outcome, and what it does to the delivery and to its destination."""
+        lease = self.lease
+        now = asyncio.get_running_loop().time()
+        history = History(
+            budget_used=lease.budget_used,
+            unauthorized_streak=lease.unauthorized_streak,
+            expired_streak=0,
+            age_seconds=lease.age_seconds + now - self.claimed_at,
+        )
+        fate = fate_of(
+            result.outcome,
+            history,
+            policy,
+            random.random(),  # noqa: S311 - jitter
+            retry_after_seconds=result.retry_after_seconds,
+            retry_soon=result.retry_soon,
+        )
+        return Settlement(
+            delivery_id=lease.delivery_id,
+            token=lease.token,
+            destination_id=lease.destination_id,
+            attempt=lease.attempt,
+            sent=True,
+            outcome=result.outcome,
+            state=fate.state,
+            reason=fate.reason,
+            delay_seconds=fate.delay_seconds,
+            counts=fate.counts,
+            hold_seconds=fate.hold_seconds,
+            status=result.status,
+            started_ms=int((self.started_at - self.claimed_at) * 1000),
+            duration_ms=int((now - self.started_at) * 1000),
+            config_version=config_version,
+            retry_after_seconds=result.retry_after_seconds,
+            error=_explained(result),
+            response_excerpt=result.excerpt or None,
+            address=result.address,
+            trace_id=self.trace_id,
+        )
+
+
+def _explained(result: AttemptResult) -> str | None:
+    if result.location:
+        return f"redirects are not followed; it points to {result.location}: update the endpoint if it has moved"
+    return result.error or None
+
+
+async def fly(
+    flight: Flight, version: StoredVersion, prepared: Prepared, sender: Sender, policy: RetryPolicy
+) -> Settlement:
+    """Send once and decide. Raises only CancelledError; ``flight`` then tells whether anything was written."""
+    loop = asyncio.get_running_loop()
+    lease = flight.lease
+    if version.payload is None:
+        return flight.payload_gone()
+    if prepared.target is None:
+        flight.started_at = loop.time()
+        return flight.concluded(
+            AttemptResult(Outcome.FORBIDDEN, error=prepared.why), policy, prepared.config.config_version
+        )
+
+    flight.started_at = loop.time()
+    deadline = min(flight.started_at + lease.timeout_seconds, flight.closes_at)
+    if deadline - flight.started_at < SEND_SECONDS_MIN:
+        return flight.released()
+
+    def may_write() -> bool:
+        flight.written = not flight.grounded and loop.time() < deadline
+        return flight.written
+
+    key = delivery_key(version.shipment_id, prepared.config.subscriber_id, version.version)
+    trace = _trace_of(version, lease.attempt)
+    flight.trace_id = trace.trace_id
+    request = build_request(
+        prepared.target,
+        payload=version.payload,
+        content_type=version.content_type,
+        key=key,
+        webhook_id=webhook_id(key),
+        timestamp=int(time.time()),
+        shipment_id=version.shipment_id,
+        version=version.version,
+        event_type=version.event_type,
+        attempt=lease.attempt,
+        traceparent=str(trace),
+        deadline=deadline,
+        may_write=may_write,
+    )
+    result = await sender.send(request, retry_statuses=prepared.config.retry_statuses)
+    if result is None:
+        return flight.released()
+    return flight.concluded(result, policy, prepared.config.config_version)
+
+
+def _trace_of(version: StoredVersion, attempt: int) -> TraceParent:
+    """The first attempt belongs to the trace of the publish; each later one starts a trace of its own."""
+    published = TraceParent.parse(version.traceparent)
+    if attempt == 1 and published is not None:
+        return TraceParent.new(trace_id=published.trace_id, sampled=published.sampled)
+    return TraceParent.new(sampled=published.sampled if published is not None else False)

@@ -1,0 +1,87 @@
+"""Which references may go to a claim now, as far as this consumer knows.
+
+A reference whose destination is full is not claimed: the claim would only put it back to waiting. It is parked here until one of
+our own requests to that destination ends, and claimed in that moment. Only what we ourselves have in flight can free a permit
+that we hear of, so nothing is parked for a destination to which we have nothing in flight, and nothing for long.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from fanout.transports.transport import Message, Reference
+
+PARK_SECONDS_MAX = 1.0
+"""A hanging destination must not pin its references, and with them the acknowledgement of others: they go back to the ledger."""
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A reference in this consumer's hands, from its message to its outcome."""
+
+    reference: Reference
+    message: Message
+    parked_at: float = 0.0
+
+
+class Parking:
+    """Counts what this consumer has in flight per destination, and remembers how many permits the ledger last said were left."""
+
+    def __init__(self) -> None:
+        self._in_flight: dict[int, int] = {}
+        self._permits: dict[int, int] = {}
+        self._parked: dict[int, deque[Ticket]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parked.values()))
+
+    def admit(self, ticket: Ticket, now: float) -> bool:
+        """True: claim it; it counts as in flight from now on. False: it is parked."""
+        destination = ticket.reference.destination_id
+        if self._in_flight.get(destination, 0) > 0 and self._permits.get(destination, 1) <= 0:
+            ticket.parked_at = now
+            self._parked.setdefault(destination, deque()).append(ticket)
+            return False
+        self._enter(destination)
+        return True
+
+    def learn(self, destination: int, permits_left: int) -> None:
+        """What the ledger said after a claim or a settlement."""
+        if destination in self._in_flight:
+            self._permits[destination] = permits_left
+
+    def left(self, destination: int) -> list[Ticket]:
+        """One of ours is no longer in flight; the parked ones that may be claimed now."""
+        count = self._in_flight.get(destination, 0) - 1
+        if count > 0:
+            self._in_flight[destination] = count
+        else:
+            self._in_flight.pop(destination, None)
+            self._permits.pop(destination, None)
+        return self._unpark(destination)
+
+    def overdue(self, now: float) -> list[Ticket]:
+        """Parked for too long: to be claimed now, which gives them back where the destination is still full."""
+        tickets: list[Ticket] = []
+        for destination in list(self._parked):
+            queue = self._parked[destination]
+            while queue and now - queue[0].parked_at >= PARK_SECONDS_MAX:
+                tickets.append(queue.popleft())
+                self._enter(destination)
+            if not queue:
+                del self._parked[destination]
+        return tickets
+
+    def _unpark(self, destination: int) -> list[Ticket]:
+        tickets: list[Ticket] = []
+        queue = self._parked.get(destination)
+        while queue and (destination not in self._in_flight or self._permits.get(destination, 1) > 0):
+            tickets.append(queue.popleft())
+            self._enter(destination)
+        if queue is not None and not queue:
+            del self._parked[destination]
+        return tickets
+
+    def _enter(self, destination: int) -> None:
+        self._in_flight[destination] = self._in_flight.get(destination, 0) + 1
+        if destination in self._permits:
+            self._permits[destination] -= 1

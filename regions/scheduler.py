@@ -1,0 +1,211 @@
+"""The scheduler of one region: promotes what is due and what the gates allow, and sweeps up after time and crashes.
+
+It speaks to no subscriber. Any number may run and none leads: each step locks what it takes and skips what others hold.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from fanout.database.connection import SteadyConnection
+from fanout.database.schema import Schema
+from fanout.database.wakeups import Ear
+from fanout.ledger import channels, sweeping
+from fanout.ledger.promotion import promote, seconds_to_next_wake, wake_missed
+from fanout.ledger.settlement import Settlement, settle
+from fanout.ledger.sweeping import ExpiredLease
+from fanout.loops import run_steps
+from fanout.model.states import Outcome
+from fanout.settings import DeliveryTable, RegionSettings
+from fanout.transports.transport import Publishing
+from regions.decisions.retry import History, RetryPolicy, fate_of
+
+DESTINATIONS_PER_STEP = 64
+POLL_SECONDS = 1.0
+BUSY_SECONDS = 0.005
+"""Another scheduler holds what is due: look again after so long."""
+SWEEP_ROWS = 500
+CLOSE_OUT_ROWS = 1_000
+LOST_AFTER_SECONDS = 60.0
+EXPIRED_EVERY_SECONDS = 1.0
+LOST_EVERY_SECONDS = 5.0
+CLOSE_OUT_EVERY_SECONDS = 0.5
+MISSED_EVERY_SECONDS = 10.0
+RECOUNT_EVERY_SECONDS = 60.0
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Figures:
+    """What this scheduler has done since it started."""
+
+    promoted: int = 0
+    expired: int = 0
+    lost: int = 0
+    closed_out: int = 0
+    missed: int = 0
+    drifted: int = 0
+
+
+class Scheduler:
+    """One of any number."""
+
+    def __init__(self, region: RegionSettings, delivery: DeliveryTable, publishing: Publishing, *, name: str) -> None:
+        self.figures = Figures()
+        self._name = name
+        self._region = region.name
+        self._schema = Schema(region.schema)
+        self._publishing = publishing
+        self._policy = RetryPolicy(
+            delivery.backoff_first_seconds,
+            delivery.backoff_factor,
+            delivery.backoff_cap_seconds,
+            delivery.attempts,
+            delivery.max_age_seconds,
+            delivery.retry_after_cap_seconds,
+        )
+        application = f"fanout scheduler {region.name}"
+        self._promoting = SteadyConnection(region.url, application)
+        self._sweeping = SteadyConnection(region.url, application)
+        self._ear = Ear(region.url, application, channels.due(self._schema))
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until ``stopping``. Promotion and the sweeps run side by side: a long sweep delays no promotion."""
+        self._ear.start()
+        sweeps: list[tuple[str, Callable[[], Awaitable[None]], float]] = [
+            ("expired leases", self.sweep_expired, EXPIRED_EVERY_SECONDS),
+            ("lost references", self.sweep_lost, LOST_EVERY_SECONDS),
+            ("close out", self.close_out, CLOSE_OUT_EVERY_SECONDS),
+            ("missed wake-ups", self.sweep_missed, MISSED_EVERY_SECONDS),
+            ("recount", self.recount, RECOUNT_EVERY_SECONDS),
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(run_steps("promote", self._promote_step, stopping, region=self._region))
+                for name, sweep, every_seconds in sweeps:
+                    step = _every(sweep, every_seconds, stopping)
+                    group.create_task(run_steps(name, step, stopping, region=self._region))
+        finally:
+            await self._ear.close()
+            await self._promoting.close()
+            await self._sweeping.close()
+
+    async def promote_once(self) -> int:
+        """One step of promotion: how many references were queued."""
+        references = await promote(self._promoting, self._schema, DESTINATIONS_PER_STEP)
+        await self._publishing.publish(references)
+        self.figures.promoted += len(references)
+        return len(references)
+
+    async def _promote_step(self) -> None:
+        if await self.promote_once():
+            return
+        due_in = await seconds_to_next_wake(self._promoting, self._schema)
+        if due_in is not None and due_in <= 0:
+            await asyncio.sleep(BUSY_SECONDS)
+        else:
+            await self._ear.wait(POLL_SECONDS if due_in is None else min(POLL_SECONDS, due_in))
+
+    async def sweep_expired(self) -> None:
+        """Leases past their end: the attempt is `unknown`, maybe delivered, and the delivery is tried again."""
+        while expired := await sweeping.expired_leases(self._sweeping, self._schema, SWEEP_ROWS):
+            fates = [self._fate_of_expired(lease) for lease in expired]
+            chance = random.random()  # noqa: S311 - jitter
+            settled = await settle(self._sweeping, self._schema, [each for each, _ in fates], self._name, chance)
+            count = sum(each.settled for each in settled)
+            self.figures.expired += count
+            _log.warning(
+                "leases expired", region=self._region, count=count, workers=sorted({each.worker for each in expired})
+            )
+            for lease, alarming in fates:
+                if alarming:
+                    await self._alarm(lease.delivery_id, lease.destination_id)
+            if len(expired) < SWEEP_ROWS:
+                return
+
+    def _fate_of_expired(self, lease: ExpiredLease) -> tuple[Settlement, bool]:
+        history = History(lease.budget_used, 0, lease.expired_streak, lease.age_seconds)
+        chance = random.random()  # noqa: S311 - jitter
+        fate = fate_of(Outcome.UNKNOWN, history, self._policy, chance, expired=True)
+        settlement = Settlement(
+            delivery_id=lease.delivery_id,
+            token=lease.token,
+            destination_id=lease.destination_id,
+            attempt=lease.attempt,
+            sent=True,
+            outcome=Outcome.UNKNOWN,
+            state=fate.state,
+            reason=fate.reason,
+            delay_seconds=fate.delay_seconds,
+            expired=True,
+            error=f"the lease of worker {lease.worker} ended and nothing was heard of it: maybe delivered",
+        )
+        return settlement, fate.alarm
+
+    async def _alarm(self, delivery_id: int, destination_id: int) -> None:
+        detail = (
+            "three leases of this delivery expired in a row: it rests for 5 minutes; look at the workers that took it"
+        )
+        await sweeping.tell_operator(
+            self._sweeping,
+            self._schema,
+            "leases_expire",
+            detail,
+            destination_id=destination_id,
+            delivery_id=delivery_id,
+        )
+
+    async def sweep_lost(self) -> None:
+        """References that nobody claimed go back to waiting."""
+        lost = await sweeping.requeue_lost(self._sweeping, self._schema, LOST_AFTER_SECONDS, SWEEP_ROWS)
+        if lost:
+            self.figures.lost += lost
+            self._ear.ring_here()
+            _log.warning("references lost, put back to waiting", region=self._region, count=lost)
+
+    async def close_out(self) -> None:
+        """End what is still open for destinations that were disabled or deleted."""
+        while ended := await sweeping.close_out(self._sweeping, self._schema, CLOSE_OUT_ROWS):
+            self.figures.closed_out += ended
+
+    async def sweep_missed(self) -> None:
+        """The floor under the wake-ups: nothing that is due may sleep for ever."""
+        missed = await wake_missed(self._sweeping, self._schema)
+        if missed:
+            self.figures.missed += missed
+            self._ear.ring_here()
+            _log.error("destinations had work and no wake-up: they are awake now", region=self._region, count=missed)
+
+    async def recount(self) -> None:
+        """Permits and queue counters against their rows. Drift is an error of ours: it is reported, and not papered over."""
+        for drift in await sweeping.recount_permits(self._sweeping, self._schema):
+            self.figures.drifted += 1
+            _log.error(
+                "counters disagree with rows",
+                region=self._region,
+                destination=drift.destination_id,
+                in_flight=drift.in_flight,
+                leased_rows=drift.leased_rows,
+                queued=drift.queued,
+                queued_rows=drift.queued_rows,
+            )
+
+
+def _every(
+    sweep: Callable[[], Awaitable[None]], seconds: float, stopping: asyncio.Event
+) -> Callable[[], Awaitable[None]]:
+    """Sweep, then rest, unless it is time to stop."""
+
+    async def step() -> None:
+        await sweep()
+        try:
+            async with asyncio.timeout(seconds):
+                await stopping.wait()
+        except TimeoutError:
+            pass
+
+    return step
