@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         room = max(PIECE_BYTES - len(head), 0)
         self._body, self._sent = memoryview(body), min(room, len(body))
         self._transport.write(head + body[:room])
-        self._write_on()
+        self._write_on_later()
         try:
             await waiter
         except asyncio.CancelledError:
@@ -153,14 +153,20 @@ class Connection(asyncio.Protocol):
         )
 
     def _write_on(self) -> None:
-        transport = self._transport
-        assert transport is not None
-        while not self._paused and self._sent < len(self._body) and self._waiter is not None:
-            if transport.is_closing():
-                return
-            piece = self._body[self._sent : self._sent + PIECE_BYTES]
-            self._sent += len(piece)
-            transport.write(piece)
+        """Write the next piece of a large body, if the socket takes it and nothing has ended the exchange."""
+        if self._paused or self._sent >= len(self._body) or self._waiter is None or self._waiter.done():
+            return
+        piece = self._body[self._sent : self._sent + PIECE_BYTES]
+        self._sent += len(piece)
+        assert self._transport is not None
+        self._transport.write(piece)
+        self._write_on_later()
+
+    def _write_on_later(self) -> None:
+        # A timer, not call_soon: asyncio runs due timers after what is readable. An early answer followed by a reset is
+        # so read before the next write can fail, and a failed write makes asyncio throw away what was not read.
+        if not self._paused and self._sent < len(self._body):
+            self._loop.call_later(0, self._write_on)
 
     def _finish(self) -> None:
         if self._waiter is not None and not self._waiter.done():
