@@ -127,12 +127,6 @@ def check_object(field: str, value: object) -> dict[str, object]:
     return value
 
 
-def check_text(field: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise Invalid.field(field, f"is {json_kind(value)}", "write text in double quotes")
-    return value
-
-
 def json_kind(value: object) -> str:
     """What a person who wrote ``value`` in JSON would call it."""
     match value:

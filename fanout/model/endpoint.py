@@ -29,7 +29,6 @@ _AUTHORITY = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>.*))?")
 _BROKEN_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _KEPT_IN_PATH = "/%~!$&'()*+,;=:@"
 _KEPT_IN_QUERY = "?" + _KEPT_IN_PATH
-_QUERY_VALUE = re.compile(r"(?P<name>[^&=]*=)?[^&]+")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -65,7 +64,7 @@ class Endpoint:
     def redacted(self) -> str:
         """The URL for logs, spans and listings."""
         address, question, query = self.url.partition("?")
-        return address + question + _QUERY_VALUE.sub(lambda piece: f"{piece['name'] or ''}***", query)
+        return address + question + "&".join(_without_value(piece) for piece in query.split("&"))
 
     def __repr__(self) -> str:
         return f"Endpoint({self.redacted()!r})"
@@ -86,8 +85,6 @@ def parse_url(field: str, text: object) -> Endpoint:
     """Read and normalise a URL without asking whether it may be reached: for one that was checked when it was saved."""
     shape = _take_apart(field, text)
     scheme = shape["scheme"].lower()
-    if scheme not in _PORTS:
-        raise Invalid.field(field, f"'{scheme[:20]}' is not a scheme that deliveries can use", ENDPOINT_RIGHT)
     authority = _AUTHORITY.fullmatch(shape["authority"])
     if authority is None:
         raise Invalid.field(field, "the host cannot be read", ENDPOINT_RIGHT)
@@ -112,6 +109,8 @@ def _take_apart(field: str, text: object) -> re.Match[str]:
     shape = _SHAPE.fullmatch(text)
     if shape is None:
         raise Invalid.field(field, "is not a URL with a scheme and a host", ENDPOINT_RIGHT)
+    if shape["scheme"].lower() not in _PORTS:
+        raise Invalid.field(field, f"'{shape['scheme'][:20]}' is not a scheme that deliveries can use", ENDPOINT_RIGHT)
     if "@" in shape["authority"]:
         raise Invalid.field(field, "holds a user name or password", "send credentials in headers of the subscriber")
     if not shape["authority"]:
@@ -156,3 +155,8 @@ def _without_dot_segments(path: str) -> str:
     if last == "..":
         kept = kept[:-1]
     return "/" + "".join(f"{step}/" for step in kept) + (last if last not in {".", ".."} else "")
+
+
+def _without_value(piece: str) -> str:
+    name, equals, value = piece.partition("=")
+    return name + equals + ("***" if value else "") if equals else "***" if piece else ""
