@@ -172,6 +172,8 @@ def _check_apart(written: Written, what: str, owners: Iterable[tuple[str, str | 
     for owner, url, name in owners:
         place = (server_and_path(url) if url else (), name)
         if place in seen:
-            key = written.writer_of((*owner.split("."), what))
-            raise SettingsError.field(key, f"'{name}' is also the {what} of {seen[place]}", "give each its own")
+            wrote_other = (*seen[place].split("."), what) in written.writers
+            mine, other = (seen[place], owner) if wrote_other else (owner, seen[place])
+            key = written.writer_of((*mine.split("."), what))
+            raise SettingsError.field(key, f"'{name}' is also the {what} of {other}", "give each its own")
         seen[place] = owner
