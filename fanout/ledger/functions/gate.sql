@@ -38,15 +38,15 @@ CREATE FUNCTION {schema}.gate_after(
 RETURNS TABLE (next_window int, next_probation boolean, next_hold_until timestamptz, next_hold_why text, next_cut_at timestamptz,
                next_fail_streak int, next_throttle_streak int)
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN pause.seconds > 0 OR broken.yes THEN 1
+    SELECT CASE WHEN pause.extends OR broken.yes THEN 1
                 WHEN throttles > 0 THEN greatest(1, send_window / 2)
                 ELSE greatest(1, least(concurrency, send_window + successes)) END,
-           CASE WHEN pause.seconds > 0 OR broken.yes THEN true
+           CASE WHEN pause.extends OR broken.yes THEN true
                 WHEN successes > 0 THEN false
                 ELSE probation END,
-           CASE WHEN pause.seconds > 0 THEN greatest(hold_until, pause.ends_at) ELSE hold_until END,
-           CASE WHEN pause.seconds > 0 AND (hold_until IS NULL OR pause.ends_at > hold_until) THEN pause.why ELSE hold_why END,
-           CASE WHEN pause.seconds > 0 OR broken.yes OR throttles > 0 THEN moment ELSE cut_at END,
+           CASE WHEN pause.extends THEN pause.ends_at ELSE hold_until END,
+           CASE WHEN pause.extends THEN pause.why ELSE hold_why END,
+           CASE WHEN pause.extends OR broken.yes OR throttles > 0 THEN moment ELSE cut_at END,
            streak.failing, streak.throttled
     FROM (SELECT CASE WHEN successes + answers > 0 THEN 0 ELSE fail_streak + failures END,
                  CASE WHEN successes + answers > 0 THEN 0 ELSE throttle_streak END + (throttles > 0)::int) AS streak(failing, throttled)
@@ -56,9 +56,10 @@ LANGUAGE sql IMMUTABLE AS $$
                                            THEN least(60, 2 ^ least(streak.throttled - 1, 6)) * (1 + 0.1 * jitter) END),
                CASE WHEN failures > 0 AND streak.failing >= 5
                     THEN least(300, 5 * 2 ^ least(streak.failing - 5, 6)) * (1 + 0.1 * jitter) END) AS asked(throttled, failing)
+    CROSS JOIN LATERAL (SELECT moment + make_interval(secs => greatest(asked.throttled, asked.failing))) AS rest(ends_at)
     CROSS JOIN LATERAL (
-        SELECT coalesce(greatest(asked.throttled, asked.failing), 0),
-               moment + make_interval(secs => coalesce(greatest(asked.throttled, asked.failing), 0)),
+        SELECT rest.ends_at,
+               coalesce(rest.ends_at > greatest(hold_until, moment), false),
                CASE WHEN asked.throttled >= coalesce(asked.failing, 0) THEN 'throttled' ELSE 'failing' END
-    ) AS pause(seconds, ends_at, why)
+    ) AS pause(ends_at, extends, why)
 $$;
