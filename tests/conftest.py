@@ -8,6 +8,7 @@ import pytest
 from services import Databases, Roles, run
 
 from fanout.embedded import EmbeddedPostgres
+from fanout.receiver import ReceiverServer, serve
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +53,11 @@ async def roles(tmp_path: Path) -> AsyncIterator[Roles]:
     started = Roles(tmp_path)
     yield started
     await started.close()
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[ReceiverServer]:
+    """A subscriber's endpoint in this process on a free port: 200 to everything until ``use`` says otherwise; every
+    request is kept in ``received``."""
+    async with await serve(record=True) as server:
+        yield server

@@ -9,7 +9,6 @@ in ``when`` must hold; requests are counted per subscriber, from 1, since the sc
 """
 
 import hashlib
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate, parsedate_to_datetime
@@ -114,15 +113,15 @@ class Script:
 
 
 class Playback:
-    """A script being played: counts the requests of each subscriber since it was set.
+    """A script being played: counts the requests of each subscriber since it was set, at ``started`` (monotonic).
 
     Chances depend on the seed, the rule, the subscriber and the count alone, so the same requests get the same answers
     in whatever order the subscribers come.
     """
 
-    def __init__(self, script: Script, started: float | None = None) -> None:
+    def __init__(self, script: Script, started: float) -> None:
         self.script = script
-        self.started = time.monotonic() if started is None else started
+        self.started = started
         self._counts: dict[str, int] = {}
         self._rules: dict[str, tuple[tuple[int, Rule], ...]] = {}
 

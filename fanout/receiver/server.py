@@ -52,7 +52,7 @@ class ReceiverServer:
         self.received: list[Received] = []
         self._secrets = secrets
         self.record = record
-        self._playback = Playback(script)
+        self._playback = Playback(script, time.monotonic())
         self._number = 0
         self._connections: set[Connection] = set()
         self._nobody_connected = asyncio.Event()
@@ -94,7 +94,7 @@ class ReceiverServer:
 
     def use(self, script: Script | Sequence[Mapping[str, Any]]) -> None:
         """From now on this script (parsed, or rules as in JSON); its counts and its clock start now."""
-        self._playback = Playback(script if isinstance(script, Script) else parse_script(list(script)))
+        self._playback = Playback(_parsed(script), time.monotonic())
 
     def verify_with(self, secrets: Mapping[str, Sequence[str]] | None) -> None:
         """From now on signatures are checked with these ``whsec_…`` texts by subscriber; None: not checked."""
@@ -225,6 +225,10 @@ class ReceiverServer:
         return _json(HTTPStatus.OK, {"done": called})
 
 
+def _parsed(script: Script | Sequence[Mapping[str, Any]]) -> Script:
+    return script if isinstance(script, Script) else parse_script(list(script))
+
+
 def _document(request: Request) -> object:
     try:
         return json.loads(b"".join(request.body))
@@ -249,7 +253,6 @@ async def serve(
 
     Raises ``Invalid`` for a wrong script or secret, OSError where it cannot listen.
     """
-    parsed = script if isinstance(script, Script) else parse_script(list(script))
-    server = ReceiverServer(parsed, None if secrets is None else parse_secrets(secrets), record=record)
+    server = ReceiverServer(_parsed(script), None if secrets is None else parse_secrets(secrets), record=record)
     await server.listen(host, port)
     return server
