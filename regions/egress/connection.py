@@ -108,6 +108,12 @@ class Connection(asyncio.Protocol):
         assert self._waiter is None
         if may_write is not None and not may_write():
             raise NotSent("the request may not be sent any more", address=self.address, reused=self.used > 0)
+        if not self.usable:  # a new one that was closed, or spoken to, while it was handed over
+            message = "the subscriber closed the connection before anything was written"
+            raise ConnectionBroken(message, phase=Phase.CONNECT, written=False, address=self.address)
+        if deadline <= self._loop.time():
+            message = "the deadline passed before the request was written"
+            raise DeadlineExceeded(message, phase=Phase.WRITE, address=self.address, reused=self.used > 0)
         reader = self._reader = ResponseReader()
         waiter = self._waiter = self._loop.create_future()
         timer = self._loop.call_at(deadline, self._expire)

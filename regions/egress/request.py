@@ -8,6 +8,7 @@ import httpx2
 
 from fanout.signing import sign
 from regions.egress.connection import Origin
+from regions.egress.errors import ForbiddenDestination
 from regions.egress.transport import origin_of
 
 USER_AGENT: Final = b"regional-fanout"
@@ -34,7 +35,7 @@ class Target:
 
     ``secrets`` are key bytes, newest first. Own headers that are reserved are left out; one that cannot be sent makes
     every attempt ``forbidden`` (they are checked when they are saved). Raises ``ForbiddenDestination`` for an endpoint
-    that is no http(s) URL, and ``httpx2.InvalidURL`` for one that is no URL at all.
+    that cannot be used: ``classify_failure(error.failure())`` is then the outcome of each of its attempts.
     """
 
     endpoint: str
@@ -46,7 +47,10 @@ class Target:
     last_headers: list[tuple[bytes, bytes]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.url = httpx2.URL(self.endpoint)
+        try:
+            self.url = httpx2.URL(self.endpoint)
+        except (httpx2.InvalidURL, ValueError):  # UnicodeError and idna's errors are ValueErrors
+            raise ForbiddenDestination("the endpoint is not a URL that can be used") from None
         self.origin = origin_of(self.url)
         self.first_headers = [
             (b"Host", self.url.netloc),

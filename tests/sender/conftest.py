@@ -9,7 +9,8 @@ import pytest
 import uvloop
 
 from fanout.signing import webhook_id
-from regions.decisions.classification import AttemptResult
+from regions.decisions.classification import AttemptResult, classify_failure
+from regions.egress.errors import ForbiddenDestination
 from regions.egress.request import Target, build_request
 from regions.egress.sender import Sender
 from regions.egress.transport import WireTransport
@@ -62,8 +63,12 @@ def send(transport: WireTransport) -> Send:
         may_write: Callable[[], bool] | None = None,
         transport: WireTransport | None = None,
     ) -> AttemptResult | None:
+        try:
+            target = Target(url, [b"k" * 32], own_headers)
+        except ForbiddenDestination as error:
+            return classify_failure(error.failure())
         request = build_request(
-            Target(url, [b"k" * 32], own_headers),
+            target,
             payload=payload,
             content_type="application/json",
             key=KEY,
