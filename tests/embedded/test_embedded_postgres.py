@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from fanout.embedded import (
     system_binaries,
     wheel_binaries,
 )
+from fanout.embedded.postgres import STILL_DYING
 
 
 async def value_of(url: str, query: str) -> object:
@@ -190,6 +192,22 @@ async def test_a_killed_server_comes_back_with_what_was_committed(own_postgres):
     assert not own_postgres.running
     await own_postgres.start()
     assert await value_of(url, "select n from book") == 41
+
+
+async def test_a_start_waits_for_backends_that_outlive_a_killed_server(own_postgres):
+    client = await asyncpg.connect(own_postgres.dsn)
+    backend = client.get_server_pid()
+    os.kill(backend, signal.SIGSTOP)
+    await own_postgres.kill()
+    starting = asyncio.create_task(own_postgres.start())
+    try:
+        await eventually(lambda: STILL_DYING in own_postgres.log_file.read_text())
+        assert not starting.done()
+    finally:
+        os.kill(backend, signal.SIGCONT)
+    await asyncio.wait_for(starting, 10)
+    assert await value_of(own_postgres.dsn, "select 1") == 1
+    await client.close(timeout=1)
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])

@@ -124,6 +124,17 @@ async def test_a_request_before_the_retry_after_is_over_is_early(receiver, conne
     assert 4 < receiver.stats.of("a").early_seconds_max <= 5
 
 
+async def test_a_request_whose_first_byte_came_before_the_429_is_not_early(receiver, connect):
+    receiver.use([{"answer": 429, "retry_after": 5}])
+    open_before, other = await connect(), await connect()
+    open_before.send(b"POST /a HT")
+    await other.ask("b")
+    await other.ask("a")
+    open_before.send(b"TP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+    assert (await open_before.answer())[0] == 429
+    assert (receiver.stats.of("a").requests, receiver.stats.of("a").early) == (2, 0)
+
+
 async def test_a_request_after_the_retry_after_is_not_early(receiver, wire):
     receiver.use([{"when": {"first": 1}, "answer": 503, "retry_after": 0.1}])
     await wire.ask("a")
