@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from services import eventually
 
 from fanout.database.connection import connect
 from fanout.home.registry import (
@@ -18,7 +19,6 @@ from fanout.home.registry import (
     revive,
     set_regions,
 )
-from services import eventually
 
 
 @pytest.fixture

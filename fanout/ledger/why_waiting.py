@@ -1,0 +1,148 @@
+"""Why a delivery is where it is: one sentence for a person, one word for a program. Pure: facts in, sentence out.
+
+All times in the facts are seconds relative to ``now`` on the ledger's clock (P12), positive ahead and negative behind.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import assert_never
+
+from fanout.model.states import Reason, State
+from fanout.model.times import format_utc
+
+
+class Wait(StrEnum):
+    """What a delivery waits for: what has to change first before it moves on. ``ended``: for nothing any more."""
+
+    DISABLED = "disabled"
+    PAUSED = "paused"
+    ORDER = "order"
+    NOT_DUE = "not_due"
+    HELD = "held"
+    RATE = "rate"
+    WINDOW = "window"
+    SCHEDULER = "scheduler"
+    CONSUMER = "consumer"
+    ANSWER = "answer"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsFor:
+    code: Wait
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFacts:
+    state: State
+    reason: Reason | None
+    due_in_seconds: float
+    blocked: bool
+    behind_version: int | None
+    """The lowest version of its shipment that is still open before it."""
+    queued_for_seconds: float | None
+    worker: str | None
+    lease_ends_in_seconds: float | None
+    finished_for_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationFacts:
+    concurrency: int
+    window: int
+    in_flight: int
+    queued: int
+    waiting: int
+    probation: bool
+    hold_in_seconds: float | None
+    hold_why: str | None
+    rate_per_second: float | None
+    rate_in_seconds: float | None
+    paused_by: str | None
+    paused_why: str | None
+    disabled_why: Reason | None
+    disabled_by: str | None
+
+
+_HOLDS = {
+    "throttled": "throttled, the subscriber asked for a pause",
+    "failing": "failing, several attempts in a row came to nothing",
+}
+
+
+def why_waiting(delivery: DeliveryFacts, destination: DestinationFacts, now: datetime) -> WaitsFor:
+    match delivery.state:
+        case State.WAITING:
+            return _waiting(delivery, destination, now)
+        case State.QUEUED:
+            since = _moment(now, -(delivery.queued_for_seconds or 0))
+            return WaitsFor(Wait.CONSUMER, f"in the queue since {since}: a consumer has to take it")
+        case State.LEASED:
+            until = _moment(now, delivery.lease_ends_in_seconds or 0)
+            return WaitsFor(Wait.ANSWER, f"being sent by {delivery.worker}, whose lease ends at {until}")
+        case State.DELIVERED:
+            return WaitsFor(Wait.ENDED, f"delivered at {_moment(now, -(delivery.finished_for_seconds or 0))}")
+        case State.DEAD:
+            when = _moment(now, -(delivery.finished_for_seconds or 0))
+            return WaitsFor(
+                Wait.ENDED, f"dead since {when}: {delivery.reason}; it will not be tried again unless redriven"
+            )
+        case _:
+            assert_never(delivery.state)
+
+
+def _waiting(delivery: DeliveryFacts, destination: DestinationFacts, now: datetime) -> WaitsFor:
+    if destination.disabled_why is not None:
+        return WaitsFor(
+            Wait.DISABLED,
+            f"the destination is closed ({destination.disabled_why}, by {destination.disabled_by}): "
+            f"it is about to end as dead {destination.disabled_why}",
+        )
+    if destination.paused_by is not None:
+        why = f": {destination.paused_why}" if destination.paused_why else ""
+        return WaitsFor(Wait.PAUSED, f"paused by {destination.paused_by}{why}")
+    if delivery.blocked:
+        ahead = "an earlier version" if delivery.behind_version is None else f"version {delivery.behind_version}"
+        return WaitsFor(Wait.ORDER, f"behind {ahead} of its shipment, which has not ended yet")
+    hold = destination.hold_in_seconds or 0
+    if delivery.due_in_seconds > max(hold, 0):
+        seconds = delivery.due_in_seconds
+        return WaitsFor(Wait.NOT_DUE, f"not due before {_moment(now, seconds)} (in {_span(seconds)})")
+    if hold > 0:
+        why = _HOLDS.get(destination.hold_why or "", destination.hold_why or "no reason recorded")
+        return WaitsFor(Wait.HELD, f"the destination is held until {_moment(now, hold)} (for {_span(hold)}): {why}")
+    return _at_the_gate(destination)
+
+
+def _at_the_gate(destination: DestinationFacts) -> WaitsFor:
+    window = min(destination.window, destination.concurrency)
+    rate_seconds = destination.rate_in_seconds or 0
+    if destination.in_flight < window and rate_seconds > 0:
+        rate = f"{destination.rate_per_second:g} a second"
+        return WaitsFor(Wait.RATE, f"rate limit of {rate}: the next slot is in {_span(rate_seconds)}")
+    if destination.in_flight + destination.queued >= window + _look_ahead(window, probation=destination.probation):
+        busy = f"{destination.in_flight} being sent, {destination.queued} queued, {destination.waiting} waiting"
+        probe = ", one at a time until one is answered 2xx" if destination.probation else ""
+        return WaitsFor(Wait.WINDOW, f"window {window} of {destination.concurrency}{probe}: {busy}")
+    return WaitsFor(Wait.SCHEDULER, "due: the scheduler queues it at its next step")
+
+
+def _look_ahead(window: int, *, probation: bool) -> int:
+    """As ``gate_room`` in the ledger: so many more than the window are queued, so that a free permit finds its next delivery."""
+    return 0 if probation else max(1, window // 2)
+
+
+def _moment(now: datetime, seconds: float) -> str:
+    return format_utc((now + timedelta(seconds=seconds)).replace(microsecond=0))
+
+
+def _span(seconds: float) -> str:
+    """Short, for people: ``0.4 s``, ``42 s``, ``3 min``, ``5 h``, ``2 d``."""
+    if seconds < 1:
+        return f"{seconds:.1f} s"
+    for size, unit, most in ((1, "s", 120), (60, "min", 7_200), (3_600, "h", 172_800)):
+        if seconds < most:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"

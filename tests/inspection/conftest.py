@@ -1,0 +1,3 @@
+from places import eu, home, wish
+
+__all__ = ["eu", "home", "wish"]
