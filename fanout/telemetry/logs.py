@@ -1,0 +1,65 @@
+"""Logs: one JSON object per line, with time, level and event; nothing confidential, and no local variables of a traceback."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+CENSORED = frozenset({"secret", "secrets", "authorization", "headers", "payload"})
+MASK = "***"
+_DEPTH_MAX = 8
+
+
+def configure_logs(level: str, stream: TextIO) -> None:
+    """All logs of this process, ours and those of libraries, go to ``stream`` from ``level`` on (``debug`` … ``critical``).
+
+    Libraries are heard from ``warning`` on only: their ``info`` is about themselves.
+    """
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    before: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,  # the plain traceback: it shows no variables
+        censor,
+        _in_reading_order,
+    ]
+    line = structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+    structlog.configure(
+        processors=[*before, line],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.WriteLoggerFactory(stream),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *before],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, line],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=max(threshold, logging.WARNING), force=True)
+
+
+def censor(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """The last line of defence: nobody logs these on purpose, at any depth."""
+    return {name: _censored(name, value, 0) for name, value in event.items()}
+
+
+def _censored(name: object, value: Any, depth: int) -> Any:
+    if isinstance(name, str) and name.lower() in CENSORED:
+        return MASK
+    if depth < _DEPTH_MAX:
+        if isinstance(value, Mapping):
+            return {each: _censored(each, inner, depth + 1) for each, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [_censored(None, inner, depth + 1) for inner in value]
+    return value
+
+
+def _in_reading_order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    first = {name: event[name] for name in ("time", "level", "event") if name in event}
+    return {**first, **event}
