@@ -27,6 +27,7 @@ import asyncpg
 
 from fanout.embedded.binaries import Binaries, find_binaries
 from fanout.embedded.failures import EmbeddedPostgresError, log_since
+from fanout.embedded.remains import Remains
 
 StopMode = Literal["smart", "fast", "immediate"]
 
@@ -55,27 +56,6 @@ SETTINGS = {
 WITHOUT_FSYNC = {"fsync": "off", "full_page_writes": "off"}
 PORT_TAKEN = "could not create any TCP/IP sockets"
 STILL_DYING = "pre-existing shared memory block"
-
-
-class _Remains:
-    """What has to go when the server's owner goes, also without a farewell (interpreter exit, garbage collection)."""
-
-    def __init__(self) -> None:
-        self.process: subprocess.Popen[bytes] | None = None
-        self.folders: list[Path] = []
-
-    def clear(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGQUIT)
-            try:
-                self.process.wait(5)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self.process = None
-        for folder in self.folders:
-            shutil.rmtree(folder, ignore_errors=True)
-        self.folders.clear()
 
 
 class EmbeddedPostgres:
@@ -107,7 +87,7 @@ class EmbeddedPostgres:
         self._port: int | None = None
         self._password = ""
         self._user = pwd.getpwnam(UNPRIVILEGED) if os.geteuid() == 0 else None
-        self._remains = _Remains()
+        self._remains = Remains()
         weakref.finalize(self, self._remains.clear)
 
     async def __aenter__(self) -> Self:
@@ -191,6 +171,7 @@ class EmbeddedPostgres:
         if self.running:
             return
         binaries = self._prepare_folder()
+        self._remains.hire_janitor()
         if not self._data.exists():
             await self._initialise(binaries)
         self._password = (self.folder / "password").read_text()
