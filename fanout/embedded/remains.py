@@ -25,7 +25,6 @@ class Remains:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env={},
                 start_new_session=True,
             )
 
