@@ -1,0 +1,96 @@
+"""``fanout subscribers tune``, ``pause`` and ``resume``: one subscriber, one change, on record."""
+
+import math
+
+from fanout.cli.databases import opened
+from fanout.cli.ending import DONE, Failed
+from fanout.cli.operators import check_text, find, ring_scheduler, who
+from fanout.cli.output import out
+from fanout.ledger import registry
+from fanout.ledger.registry import KEEP, Change, Keep, UnknownSubscriber
+from fanout.model.problems import Invalid, Problem
+from fanout.model.subscriber import CONCURRENCY_MAX, RATE_PER_SECOND_MAX, RATE_PER_SECOND_MIN
+from fanout.settings import Settings
+
+
+async def tune_one(subscriber_id: str, concurrency: int | None, rate: str | None, by: str | None) -> int:
+    operator = who(by)
+    rate_per_second = _check_limits(concurrency, rate)
+    found = await find(Settings.load(), subscriber_id)
+    try:
+        async with opened(found.place, "subscribers") as connection:
+            saved = await registry.tune(
+                connection,
+                found.place.schema,
+                subscriber_id,
+                concurrency=concurrency,
+                rate_per_second=rate_per_second,
+                by=operator,
+            )
+            await ring_scheduler(connection, found.place)
+    except UnknownSubscriber as error:
+        raise Failed(str(error)) from None
+    limits = [f"concurrency {concurrency}"] if concurrency is not None else []
+    if rate_per_second is not KEEP:
+        limits.append(
+            "no rate limit" if rate_per_second is None else f"{rate_per_second:g} per second (not enforced yet)"
+        )
+    done = "has had" if saved.change is Change.UNCHANGED else "now has"
+    out().print(f"{subscriber_id} {done} {', '.join(limits)} (config version {saved.config_version})")
+    return DONE
+
+
+async def pause_one(subscriber_id: str, why: str, by: str | None) -> int:
+    reason = check_text("--why", why, "say why, for whoever wonders later")
+    return await _operate("pause", subscriber_id, reason, who(by))
+
+
+async def resume_one(subscriber_id: str, by: str | None) -> int:
+    return await _operate("resume", subscriber_id, "", who(by))
+
+
+async def _operate(verb: str, subscriber_id: str, why: str, by: str) -> int:
+    found = await find(Settings.load(), subscriber_id)
+    try:
+        async with opened(found.place, "subscribers") as connection:
+            if verb == "pause":
+                changed = await registry.pause(connection, found.place.schema, subscriber_id, by=by, why=why)
+            else:
+                changed = await registry.resume(connection, found.place.schema, subscriber_id, by=by)
+                await ring_scheduler(connection, found.place)
+    except UnknownSubscriber as error:
+        raise Failed(str(error)) from None
+    if verb == "pause":
+        state = f"is paused by {by}: {why}" if changed else "was paused so already"
+    else:
+        state = "is resumed" if changed else "was not paused"
+    out().print(f"{subscriber_id} {state}", soft_wrap=True)
+    return DONE
+
+
+def _check_limits(concurrency: int | None, rate: str | None) -> float | Keep | None:
+    """The rate to set: None for no limit, KEEP where nothing was said."""
+    problems = []
+    if concurrency is None and rate is None:
+        problems.append(Problem("--concurrency, --rate", "nothing to change", "give one of them or both"))
+    if concurrency is not None and not 1 <= concurrency <= CONCURRENCY_MAX:
+        problems.append(
+            Problem("--concurrency", "is out of range", f"write a whole number from 1 to {CONCURRENCY_MAX}")
+        )
+    wanted: float | Keep | None = KEEP
+    if rate is not None:
+        wanted = None if rate == "none" else _number(rate)
+        if wanted is not None and not RATE_PER_SECOND_MIN <= wanted <= RATE_PER_SECOND_MAX:
+            right = f"write a number from {RATE_PER_SECOND_MIN:f} to {RATE_PER_SECOND_MAX}, or none for no limit"
+            problems.append(Problem("--rate", f"{rate[:40]!a} is not a rate", right))
+    if problems:
+        raise Invalid(*problems)
+    return wanted
+
+
+def _number(text: str) -> float:
+    """NaN, which is in no range, for what is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
