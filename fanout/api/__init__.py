@@ -1,0 +1,1 @@
+"""The HTTP API: versions in, and what became of them out."""

@@ -1,5 +1,6 @@
 """Which call goes where: a table of paths, and the one place where what can go wrong becomes an answer."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import structlog
@@ -21,6 +22,8 @@ class Paths:
     """An ASGI application over a table of paths. Every answer that is not a handler's own is a problem document."""
 
     def __init__(self, lines: Iterable[Line], buffered: Buffered | None = None) -> None:
+        self.answered: Counter[str] = Counter()
+        """Answers so far by status."""
         self._buffered = buffered or Buffered()
         self._by_shape: dict[tuple[str | None, ...], dict[str, Handler]] = {}
         for method, path, handler in lines:
@@ -35,7 +38,9 @@ class Paths:
             return
         call = Call(scope, receive, self._buffered)
         try:
-            await _send(call, await self._answer(call), send)
+            answer = await self._answer(call)
+            self.answered[str(answer.status)] += 1
+            await _send(call, answer, send)
         except CallerGone:
             return
         finally:

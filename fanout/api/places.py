@@ -102,6 +102,10 @@ class Place:
     connections: Connections
     bell: Bell
 
+    async def check(self) -> None:
+        """Raises Away where a ledger does not answer."""
+        await self.connections.fetch(self.schema.sql("SELECT FROM {schema}.destination LIMIT 1"))
+
 
 class Places:
     """All databases of a deployment. Making them connects to nothing."""
@@ -128,6 +132,11 @@ class Places:
         if missing := self.regions.keys() - set(known):
             raise Away("home", f"it does not know region {', '.join(sorted(missing))} yet: run `fanout migrate`")
         self._known_at_home = True
+
+    async def check_home(self) -> None:
+        """Raises Away where publishing would not work."""
+        self._known_at_home = False
+        await self.check_home_knows_regions()
 
     async def of_subscriber(self, subscriber_id: str, *, deleted_too: bool = True) -> Place:
         """The region that a subscriber belongs to, or 404. Whether it is there at all, the region itself says."""

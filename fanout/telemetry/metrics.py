@@ -40,6 +40,8 @@ FIGURES: dict[str, Figure] = {
     "fanout_outbox_pending": Figure(
         "gauge", ("region",), "Versions that home has accepted and the region has not expanded."
     ),
+    "fanout_outbox_oldest_age_seconds": Figure("gauge", ("region",), "How long the oldest of those has been there."),
+    "fanout_queue_age_seconds": Figure("gauge", ("region",), "How long the oldest reference has been in the queue."),
     # Counted by consumers.
     "fanout_attempts": Figure("counter", ("region", "outcome"), "Attempts of this process by outcome."),
     "fanout_claims": Figure("counter", ("region",), "Leases that this process was given."),
