@@ -56,8 +56,10 @@ class Parking:
             self._in_flight[destination] = count
         else:
             self._in_flight.pop(destination, None)
+        tickets = self._unpark(destination)
+        if destination not in self._in_flight:
             self._permits.pop(destination, None)
-        return self._unpark(destination)
+        return tickets
 
     def overdue(self, now: float) -> list[Ticket]:
         """Parked for too long: to be claimed now, which gives them back where the destination is still full."""

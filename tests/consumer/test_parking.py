@@ -1,0 +1,103 @@
+"""References of a full destination wait here for one of our own requests to end, and never for long."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from fanout.transports.transport import Reference
+from regions.consumer.parking import PARK_SECONDS_MAX, Parking, Ticket
+
+
+def ticket(destination=1, delivery=1):
+    return Ticket(Reference(delivery, 1, destination), message=None)
+
+
+def test_the_first_of_a_destination_is_claimed_without_question():
+    assert Parking().admit(ticket(), 0.0)
+
+
+def test_beyond_what_the_ledger_said_is_left_a_reference_is_parked():
+    parking = Parking()
+    assert parking.admit(ticket(), 0.0)
+    parking.learn(1, 1)
+    assert parking.admit(ticket(), 0.0)
+    assert not parking.admit(ticket(), 0.0)
+    assert parking.admit(ticket(destination=2), 0.0), "another destination is not concerned"
+    assert len(parking) == 1
+
+
+def test_a_permit_that_becomes_free_goes_to_the_oldest_parked():
+    parking = Parking()
+    parking.admit(ticket(), 0.0)
+    parking.learn(1, 0)
+    first, second = ticket(delivery=2), ticket(delivery=3)
+    assert not parking.admit(first, 0.0)
+    assert not parking.admit(second, 0.0)
+    parking.learn(1, 1)
+    assert parking.left(1) == [first]
+    assert parking.left(1) == [second], "the last of ours has left: nothing would wake it"
+    assert len(parking) == 0
+
+
+def test_nobody_is_parked_for_long():
+    parking = Parking()
+    parking.admit(ticket(), 0.0)
+    parking.learn(1, 0)
+    waits = ticket()
+    parking.admit(waits, 5.0)
+    assert parking.overdue(5.0 + PARK_SECONDS_MAX / 2) == []
+    assert parking.overdue(5.0 + PARK_SECONDS_MAX) == [waits]
+    assert parking.overdue(100.0) == []
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Whatever arrives and leaves in whatever order: nothing is lost, and nothing is parked that nothing would wake."""
+
+    def __init__(self):
+        super().__init__()
+        self.parking = Parking()
+        self.flying: list[int] = []
+        self.parked = 0
+        self.now = 0.0
+
+    def claim(self, tickets):
+        self.flying += [each.reference.destination_id for each in tickets]
+        self.parked -= len(tickets)
+
+    @rule(destination=st.integers(1, 3))
+    def arrives(self, destination):
+        self.now += 0.01
+        self.parked += 1
+        new = ticket(destination)
+        if self.parking.admit(new, self.now):
+            self.claim([new])
+
+    @rule(destination=st.integers(1, 3), permits=st.integers(0, 3))
+    def the_ledger_says(self, destination, permits):
+        self.parking.learn(destination, permits)
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data())
+    def one_leaves(self, data):
+        destination = self.flying.pop(data.draw(st.integers(0, len(self.flying) - 1)))
+        self.claim(self.parking.left(destination))
+
+    @rule(seconds=st.floats(0, 2))
+    def time_passes(self, seconds):
+        self.now += seconds
+        self.claim(self.parking.overdue(self.now))
+
+    @invariant()
+    def nothing_is_lost(self):
+        assert len(self.parking) == self.parked >= 0
+
+    @invariant()
+    def whatever_is_parked_has_someone_in_flight_to_wake_it(self):
+        assert set(self.parking._parked) <= set(self.flying)
+
+    def teardown(self):
+        while self.flying:
+            self.claim(self.parking.left(self.flying.pop()))
+        assert len(self.parking) == 0
+
+
+TestAnyOrder = AnyOrder.TestCase

@@ -1,0 +1,20 @@
+"""The promises, on real processes that are stopped, killed and lied to."""
+
+import pytest
+from services.deployment import Deployment
+from services.region import Region
+
+from fanout.receiver import serve
+
+
+@pytest.fixture
+async def deployment(database_url, roles):
+    region = await Region.open(database_url)
+    async with await serve([], record=True) as receiver:
+        yield Deployment(region, roles, receiver)
+        for role in reversed(roles.started):
+            if role.running:
+                role.kill()
+        drift = await region.drift()
+        assert not drift, f"counters disagree with rows: {drift}"
+    await region.connection.close()
