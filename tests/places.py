@@ -1,6 +1,7 @@
 """A migrated region and a migrated home, and what to put into them when a test is not about how it got there."""
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
@@ -15,6 +16,13 @@ from fanout.ledger.registry import apply_all
 from fanout.model.subscriber import SubscriberRules, SubscriberSpec, parse_subscriber
 
 RULES = SubscriberRules({"eu": (ip_network("127.0.0.0/8"),), "us": ()})
+
+
+@dataclass
+class Reads:
+    scans: int = -1
+    """How often the whole table was read."""
+    rows: int = -1
 
 
 @dataclass
@@ -33,6 +41,17 @@ class Place:
 
     async def run(self, sql: str, *arguments: Any) -> None:
         await self.connection.execute(self.schema.sql(sql), *arguments)
+
+    @asynccontextmanager
+    async def counting_reads(self, table: str) -> AsyncIterator["Reads"]:
+        """What PostgreSQL itself counts while the block runs on this connection."""
+        sql = "SELECT seq_scan, seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relid = $1::regclass"
+        reads = Reads()
+        async with self.connection.transaction():
+            scans, rows = await self.connection.fetchrow(sql, f"{self.schema.quoted}.{table}")
+            yield reads
+            after = await self.connection.fetchrow(sql, f"{self.schema.quoted}.{table}")
+            reads.scans, reads.rows = after[0] - scans, after[1] - rows
 
     async def gate(self, subscriber_id: str) -> Any:
         return await self.one(
@@ -116,6 +135,37 @@ async def eu(database_url: str) -> AsyncIterator[Place]:
 async def home(database_url: str) -> AsyncIterator[Place]:
     async for place in _place(database_url, "fanout.home", "fanout"):
         yield place
+
+
+@pytest.fixture
+async def many(eu):
+    """40,000 deliveries of 200 versions to 200 subscribers: most are delivered, one in forty is dead, the last versions are open."""
+    await eu.subscribe(*(f"s{n:03}" for n in range(200)))
+    await eu.run("""
+        INSERT INTO {schema}.version (version_no, shipment_no, shipment_id, version, accepted_at, eligible_at)
+        SELECT n, n / 4, 'S' || n / 4, n, now() - interval '1 h', now() - interval '1 h' FROM generate_series(1, 200) AS n
+    """)
+    await eu.run("""
+        INSERT INTO {schema}.delivery (version_no, shipment_no, version, destination_id, eligible_at, aged_from, state, reason, finished_at,
+                                       queued_at, worker, lease_until)
+        SELECT n, n / 4, n, d.id, now(), now() - interval '1 h', t.state::{schema}.delivery_state,
+               CASE WHEN t.state = 'dead' THEN (CASE n % 3 WHEN 0 THEN 'gone' ELSE 'exhausted' END)::{schema}.death_reason END,
+               CASE WHEN t.state IN ('delivered', 'dead') THEN now() END, CASE WHEN t.state = 'queued' THEN now() END,
+               CASE WHEN t.state = 'leased' THEN 'w' END, CASE WHEN t.state = 'leased' THEN now() END
+        FROM generate_series(1, 200) AS n CROSS JOIN {schema}.destination d
+        CROSS JOIN LATERAL (SELECT CASE WHEN n > 180 AND d.id % 20 = 0 THEN 'queued' WHEN n > 180 AND d.id % 20 = 1 THEN 'leased'
+                                        WHEN n > 180 THEN 'waiting' WHEN (n + d.id) % 40 = 0 THEN 'dead' ELSE 'delivered' END) AS t(state)
+        ORDER BY n, d.id
+    """)
+    await eu.run("""
+        UPDATE {schema}.destination d SET waiting = c.waiting
+        FROM (SELECT destination_id, count(*) AS waiting FROM {schema}.delivery WHERE state = 'waiting' GROUP BY 1) AS c
+        WHERE c.destination_id = d.id
+    """)
+    await eu.run("VACUUM ANALYZE {schema}.delivery")
+    await eu.run("ANALYZE {schema}.version")
+    await eu.run("ANALYZE {schema}.destination")
+    return eu
 
 
 @pytest.fixture

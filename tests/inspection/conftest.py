@@ -1,3 +1,3 @@
-from places import eu, home, wish
+from places import eu, home, many, wish
 
-__all__ = ["eu", "home", "wish"]
+__all__ = ["eu", "home", "many", "wish"]

@@ -17,6 +17,7 @@ from fanout.ledger.registry import (
     save,
 )
 from fanout.ledger.registry_reading import changes_of, list_subscribers, secrets_of, show, spec_of
+from fanout.ledger.sweeping import close_out
 from fanout.model.signing_secret import Secret
 from fanout.model.subscriber import SubscriberRules
 
@@ -295,3 +296,38 @@ async def test_applying_crosses_with_settlements_without_a_deadlock(eu, wish):
 
     await asyncio.gather(lock_like_a_settlement(), apply_back_and_forth())
     await other.close()
+
+
+async def test_an_open_change_of_the_registry_stops_no_expansion_and_no_settlement(eu, wish):
+    await eu.subscribe("acme")
+    await eu.version(1)
+    other = await connect(eu.url, "test")
+    async with eu.connection.transaction():
+        await save(eu.connection, eu.schema, "bank", wish(), by="ann")
+        async with asyncio.timeout(5):
+            await other.execute(
+                eu.schema.sql("SELECT * FROM {schema}.expand(ARRAY[1], ARRAY['shipment.moved'], ARRAY['{}'], 10)")
+            )
+            await other.execute(eu.schema.sql(
+                "WITH s AS (UPDATE {schema}.destination SET last_success_at = now() WHERE id = 1 RETURNING id) "
+                "INSERT INTO {schema}.operator_event (kind, subscriber, detail) SELECT 'test', id, 'checks the key of a subscriber' FROM s"
+            ))  # fmt: skip
+    await other.close()
+
+
+async def test_deleting_ends_open_deliveries_as_cancelled_and_then_the_id_may_come_back(eu, wish):
+    await eu.subscribe("acme", "bank")
+    for number, state in enumerate(["waiting", "queued", "delivered"], start=1):
+        await eu.version(number)
+        await eu.delivery(number, "acme", state)
+        await eu.delivery(number, "bank", state)
+    await delete(eu.connection, eu.schema, ["acme"], by="ann")
+    with pytest.raises(StillClosing):
+        await save(eu.connection, eu.schema, "acme", wish(), by="ann")
+    assert await close_out(eu.connection, eu.schema, 100) == 2
+    counters = (await show(eu.connection, eu.schema, "eu", "bank")).counters
+    assert (counters.waiting, counters.queued, counters.dead) == (1, 1, 0)
+    await save(eu.connection, eu.schema, "acme", wish(), by="ann")
+    counters = (await show(eu.connection, eu.schema, "eu", "acme")).counters
+    assert (counters.waiting, counters.queued, counters.dead, counters.delivered) == (0, 0, 2, 1)
+    assert await eu.values("SELECT DISTINCT reason::text FROM {schema}.delivery WHERE state = 'dead'") == ["cancelled"]

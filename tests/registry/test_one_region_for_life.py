@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from services import eventually
 
 from fanout.database.connection import connect
 from fanout.home.registry import (
@@ -19,6 +18,7 @@ from fanout.home.registry import (
     revive,
     set_regions,
 )
+from services import eventually
 
 
 @pytest.fixture
