@@ -102,9 +102,9 @@ def describe(error: BaseException | None) -> str:
     if error is None:
         return "closed by the subscriber"
     if isinstance(error, ssl.SSLCertVerificationError):
-        words = error.verify_message or "the certificate was not accepted"
+        words = getattr(error, "verify_message", "") or "the certificate was not accepted"
     elif isinstance(error, ssl.SSLError):
-        words = (error.reason or "protocol error").replace("_", " ").lower()
+        words = (getattr(error, "reason", None) or "protocol error").replace("_", " ").lower()
     elif isinstance(error, OSError) and error.errno:
         words = os.strerror(error.errno).lower()
     elif isinstance(error, TimeoutError):

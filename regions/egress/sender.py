@@ -41,10 +41,7 @@ class Sender:
         that are not ours are never shown: they may quote headers.
         """
         try:
-            if self._keeps_deadline:
-                return await self._exchange(request, retry_statuses)
-            async with asyncio.timeout_at(request.extensions.get("deadline")):
-                return await self._exchange(request, retry_statuses)
+            return await self._exchange(request, retry_statuses)
         except NotSent:
             return None
         except EgressError as error:
@@ -56,7 +53,11 @@ class Sender:
             return classify_failure(_foreign_failure(error))
 
     async def _exchange(self, request: httpx2.Request, retry_statuses: frozenset[int] | None) -> AttemptResult:
-        response = await self._transport.handle_async_request(request)
+        if self._keeps_deadline:
+            response = await self._transport.handle_async_request(request)
+        else:
+            async with asyncio.timeout_at(request.extensions.get("deadline")):
+                response = await self._transport.handle_async_request(request)
         body = await self._read(response, request)
         return classify_response(
             response.status_code,

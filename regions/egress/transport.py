@@ -1,6 +1,7 @@
 """HTTP/1.1 to subscribers over connections of ours, behind the seam that httpx defines for transports."""
 
 import asyncio
+import contextlib
 import re
 import socket
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from regions.egress.response import ResponseReader
 from regions.egress.tls import tls_context
 
 DEFAULT_DEADLINE_SECONDS = 15.0
+CLOSE_SECONDS_MAX = 1.0
 
 _HEADERS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: (?:[^\x00-\x1f\x7f]|\t)*\r\n)*\r\n")
 _TARGET = re.compile(rb"/[\x21-\x7e]*")
@@ -113,7 +115,7 @@ class WireTransport(httpx2.AsyncBaseTransport):
         return _response(request, reader, connection, used_before > 0, started, connected, self._loop.time())
 
     async def aclose(self) -> None:
-        """Close every connection; requests in flight fail as broken. Returns when the sockets are closed."""
+        """Close every connection; requests in flight fail as broken. Returns when the sockets are closed, in 1 s at the most."""
         self._closed = True
         if self._pool is not None:
             self._pool.clear()
@@ -121,7 +123,9 @@ class WireTransport(httpx2.AsyncBaseTransport):
             connection.abort()
         if self._open:
             self._all_lost.clear()
-            await self._all_lost.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                    await self._all_lost.wait()
         await self._resolver.aclose()
 
     def _start(self) -> IdlePool:
@@ -182,15 +186,16 @@ class WireTransport(httpx2.AsyncBaseTransport):
                 ssl=self._tls if secure else None,
                 server_hostname=origin.host.removesuffix(".") if secure else None,
             )
-        except TimeoutError:
-            raise
-        except (OSError, UnicodeError, ValueError) as error:
+        except BaseException as error:
+            connection.abort()
+            self._forget(
+                connection
+            )  # uvloop closes a connection that was cancelled here without saying that it is lost
+            if isinstance(error, TimeoutError) or not isinstance(error, (OSError, UnicodeError, ValueError)):
+                raise
             if secure:
                 raise tls_error(error, origin.host, str(address)) from error
             raise connect_error(error, str(address), origin.port) from error
-        except asyncio.CancelledError:
-            connection.abort()
-            raise
         if self._closed:
             connection.abort()
             raise EgressError(_CLOSING)
@@ -217,8 +222,10 @@ def origin_of(url: httpx2.URL) -> Origin:
 
 def _head_of(request: httpx2.Request) -> bytes:
     target = request.url.raw_path
-    lines = b"".join([b"%b: %b\r\n" % field for field in request.headers.raw]) + b"\r\n"
-    if not _HEADERS.fullmatch(lines):
+    headers = request.headers.raw
+    lines = b"".join([b"%b: %b\r\n" % field for field in headers]) + b"\r\n"
+    # The count catches a value that brings a whole header line of its own, which the pattern cannot see.
+    if not _HEADERS.fullmatch(lines) or lines.count(b"\n") != len(headers) + 1:
         raise ForbiddenDestination(
             "a header of this subscriber cannot be sent: name or value has a forbidden character"
         )

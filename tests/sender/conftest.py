@@ -21,7 +21,9 @@ LOOPBACK = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
 KEY = "shipment:S-1:subscriber:acme:version:3"
 
 
-def pytest_asyncio_loop_factories(config: object, item: object) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+def pytest_asyncio_loop_factories(
+    config: object, item: object
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 

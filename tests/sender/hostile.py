@@ -190,6 +190,12 @@ class NameServer(asyncio.DatagramProtocol):
         self.names = names
         self.ttl = ttl
         self.asked: list[str] = []
+        self.changed = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.changed.clear()
+            await self.changed.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -202,6 +208,7 @@ class NameServer(asyncio.DatagramProtocol):
         kind = int.from_bytes(data[at + 1 : at + 3], "big")
         name = ".".join(labels).lower()
         self.asked.append(name)
+        self.changed.set()
         if name.startswith("hang"):
             return
         found = [IPv4Address(each).packed for each in self.names.get(name, [])] if kind == 1 else []
@@ -215,9 +222,7 @@ class NameServer(asyncio.DatagramProtocol):
 async def name_server(names: dict[str, list[str]], ttl: int = 1) -> AsyncIterator[tuple[NameServer, str]]:
     """The server and its ``host:port``."""
     loop = asyncio.get_running_loop()
-    transport, server = await loop.create_datagram_endpoint(
-        lambda: NameServer(names, ttl), local_addr=("127.0.0.1", 0)
-    )
+    transport, server = await loop.create_datagram_endpoint(lambda: NameServer(names, ttl), local_addr=("127.0.0.1", 0))
     try:
         yield server, "127.0.0.1:{}".format(transport.get_extra_info("sockname")[1])
     finally:

@@ -85,7 +85,9 @@ def test_each_special_address_is_refused_for_its_reason(address: str, verdict: V
     assert not verdict.allowed
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "100.63.255.255", "172.32.0.1", "2606:4700::1111", "2a00::1"])
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "1.1.1.1", "100.63.255.255", "172.32.0.1", "2606:4700::1111", "2a00::1"]
+)
 def test_ordinary_addresses_are_allowed(address: str) -> None:
     assert judge(address) is V.ALLOWED
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import zlib
 
 import pytest
 
@@ -33,7 +32,9 @@ def outcome_of(status: int) -> Outcome:
         pytest.param([b"HTTP/1.1 101 Go\r\nUpgrade: x\r\n\r\nxx"], 101, Outcome.FAILED, b"", id="101 is final"),
         pytest.param([b"HTTP/1.1 204 No\r\n\r\nbody"], 204, Outcome.DELIVERED, b"", id="204 with a body"),
         pytest.param([b"HTTP/1.1 200\r\nContent-Length: 1\r\n\r\na"], 200, Outcome.DELIVERED, b"a", id="no reason"),
-        pytest.param([b"HTTP/1.0 200 OK\r\n\r\nuntil the end"], 200, Outcome.DELIVERED, b"until the end", id="HTTP/1.0"),
+        pytest.param(
+            [b"HTTP/1.0 200 OK\r\n\r\nuntil the end"], 200, Outcome.DELIVERED, b"until the end", id="HTTP/1.0"
+        ),
         pytest.param([STATUS + b"\r\nuntil the end"], 200, Outcome.DELIVERED, b"until the end", id="no length"),
         pytest.param([b"HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n"], 999, Outcome.FAILED, b"", id="999"),
         pytest.param([b"HTTP/1.1 099 Odd\r\nContent-Length: 0\r\n\r\n"], None, Outcome.FAILED, b"", id="099"),
@@ -232,7 +233,7 @@ async def test_an_answer_that_comes_before_a_reset_in_a_large_body_is_the_answer
     assert [result and result.status for result in results] == [413] * 5
 
 
-async def test_a_bomb_costs_no_memory(send: Send) -> None:
+async def test_a_bomb_is_kept_as_it_came_and_never_inflated(send: Send) -> None:
     head = STATUS + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(BOMB)
 
     async with receiver(answer(head + BOMB, close=True)) as there:
@@ -240,9 +241,7 @@ async def test_a_bomb_costs_no_memory(send: Send) -> None:
     for result in results:
         assert result is not None
         assert result.outcome is Outcome.DELIVERED
-        assert len(result.excerpt) == 256
-        with pytest.raises(zlib.error):
-            zlib.decompress(result.excerpt)
+        assert result.excerpt == BOMB[:256]
 
 
 async def test_extra_bytes_after_a_response_cost_the_connection_not_the_delivery(send: Send, transport) -> None:

@@ -238,7 +238,7 @@ async def test_a_hundred_at_once_each_get_their_own_answer(send: Send, transport
 
     async with receiver(echo) as there:
         bodies = [b"payload %d" % number for number in range(300)]
-        slots = asyncio.Semaphore(100)
+        slots = asyncio.Semaphore(50)
 
         async def one(body: bytes) -> bytes:
             async with slots:
@@ -247,4 +247,4 @@ async def test_a_hundred_at_once_each_get_their_own_answer(send: Send, transport
             return result.excerpt
 
         assert await asyncio.gather(*map(one, bodies)) == bodies
-        assert there.connections <= 100
+        assert there.connections <= 50
