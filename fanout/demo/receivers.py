@@ -1,0 +1,104 @@
+"""A subscriber endpoint of the demo: `fanout receiver` as a process of its own, so that it judges us from outside."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+import fanout
+from fanout.embedded.postgres import TETHER
+
+START_SECONDS_MAX = 20.0
+STOP_SECONDS_MAX = 3.0
+CONTROL_SECONDS_MAX = 10.0
+WHERE_IT_LISTENS = "listening on "
+_PACKAGES = Path(fanout.__file__).parents[1]
+
+
+class ReceiverFailed(Exception):
+    """A receiver did not start or did not answer. The text says what it said."""
+
+
+class LocalReceiver:
+    """A running receiver and its control calls."""
+
+    def __init__(self, url: str, control: httpx2.AsyncClient) -> None:
+        self.url = url
+        self._control = control
+
+    async def use(self, script: Sequence[Mapping[str, Any]]) -> None:
+        """From now on it answers by this script, whose counts and clock start now."""
+        await self._call("PUT", "script", list(script))
+
+    async def verify_with(self, secrets: Mapping[str, Sequence[str]]) -> None:
+        """From now on it refuses what is not signed with one of these ``whsec_…`` texts. They travel over loopback and
+        are on no disk.
+        """
+        await self._call("PUT", "secrets", dict(secrets))
+
+    async def seen(self) -> dict[str, Any]:
+        """What it has counted so far, as ``fanout receiver --json`` shows it."""
+        document: dict[str, Any] = await self._call("GET", "stats", None)
+        return document
+
+    async def _call(self, method: str, what: str, body: object) -> Any:
+        try:
+            response = await self._control.request(method, f"/-/{what}", json=body)
+        except httpx2.HTTPError as error:
+            raise ReceiverFailed(f"the receiver at {self.url} does not answer {method} /-/{what}: {error!r}") from error
+        if response.is_error:
+            raise ReceiverFailed(f"the receiver at {self.url} refused {method} /-/{what}: {response.text}")
+        return response.json()
+
+
+@asynccontextmanager
+async def local_receiver() -> AsyncIterator[LocalReceiver]:
+    """Starts one on a free port, and ends it. On Linux it also dies with us, however we go."""
+    process = await _spawn()
+    try:
+        url = await _listening(process)
+        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=CONTROL_SECONDS_MAX) as control:
+            yield LocalReceiver(url, control)
+    finally:
+        await _end(process)
+
+
+async def _spawn() -> asyncio.subprocess.Process:
+    tether = (sys.executable, "-I", "-S", TETHER, os.getpid(), int(signal.SIGKILL), "-", "-", _PACKAGES)
+    command = (*tether, sys.executable, "-m", "fanout.receiver")
+    return await asyncio.create_subprocess_exec(
+        *(str(part) for part in command),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C reaches us, and we decide when the receiver stops
+    )
+
+
+async def _listening(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    said = ""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(START_SECONDS_MAX):
+            while line := (await process.stderr.readline()).decode("utf-8", "replace"):
+                if line.startswith(WHERE_IT_LISTENS):
+                    return line.removeprefix(WHERE_IT_LISTENS).strip()
+                said += line
+    raise ReceiverFailed(f"a receiver did not start within {START_SECONDS_MAX:g} s; it said: {said.strip() or 'nothing'}")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), STOP_SECONDS_MAX)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
