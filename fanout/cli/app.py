@@ -103,6 +103,21 @@ def publish(
 
 
 @app.command()
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every second, until Ctrl-C.")] = False,
+    recount: Annotated[
+        bool, typer.Option("--recount", help="Count every delivery too, and compare with the counters.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """How each region stands, and whether accepted = delivered + dead + open."""
+    from fanout.cli.ending import run
+    from fanout.cli.status import show_status
+
+    return run(show_status(watch=watch, recount_rows=recount, json_output=json))
+
+
+@app.command()
 def receiver(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 0,

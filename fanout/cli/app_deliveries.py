@@ -44,7 +44,7 @@ def show(
     json: Json = False,
 ) -> int:
     """One delivery: its timeline with all attempts, its trace, and why it waits now."""
-    from fanout.cli.deliveries import show_one
+    from fanout.cli.delivery_shown import show_one
     from fanout.cli.ending import run
 
     return run(show_one(key, json_output=json))

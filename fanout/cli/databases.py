@@ -11,6 +11,7 @@ from fanout.database.errors import describe, is_transient
 from fanout.database.migrations import MigrationError
 from fanout.running.schemas import Place, SchemaBehind
 from fanout.settings import redact_url
+from fanout.settings.sources import DATABASE_URL
 
 _REFUSED = ("28",)
 _NO_DATABASE = "3D000"
@@ -26,7 +27,7 @@ def translated(place: Place) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not _is_databases(error):
+        if not is_databases(error):
             raise
         raise Failed(explain(place, error)) from error
 
@@ -49,23 +50,25 @@ async def opened(place: Place, command: str) -> AsyncIterator[asyncpg.Connection
 def explain(place: Place, error: Exception) -> str:
     """One line: which database, what is wrong, how to mend it. Without password."""
     database = f"{place.name}: the database {redact_url(place.url)}"
+    where = f"{place.setting} (or {DATABASE_URL})"
     sqlstate = (isinstance(error, asyncpg.PostgresError) and error.sqlstate) or ""
     if isinstance(error, (SchemaBehind, MigrationError)):
         return str(error) if isinstance(error, SchemaBehind) else f"{place.name}: {error}"
     if isinstance(error, _CONFIGURED_BADLY):
         return f"{place.name}: {place.setting} cannot be used: {error}; correct it"
     if sqlstate.startswith(_REFUSED):
-        return f"{database} refuses the login: {error}; correct the user or password in {place.setting}"
+        return f"{database} refuses the login: {error}; correct the user or password in {where}"
     if sqlstate == _NO_DATABASE:
-        return f"{database} does not exist; create it, or correct {place.setting}"
+        return f"{database} does not exist; create it, or correct {where}"
     if sqlstate in _NO_SCHEMA:
         return f"{place.name}: schema {place.schema.name} is not there or not up to date ({error}); run: fanout migrate"
     if sqlstate == _NO_RIGHT:
-        return f"{database} does not permit it: {error}; give the user of {place.setting} that right"
+        return f"{database} does not permit it: {error}; give its user that right"
     if is_transient(error):
-        return f"{database} cannot be reached: {describe(error)}; see whether it runs, or correct {place.setting}"
+        return f"{database} cannot be reached: {describe(error)}; see whether it runs, or correct {where}"
     return f"{database} refused: {describe(error)}"
 
 
-def _is_databases(error: Exception) -> bool:
+def is_databases(error: Exception) -> bool:
+    """Whether ``explain`` has words for it."""
     return is_transient(error) or isinstance(error, (asyncpg.PostgresError, SchemaBehind, MigrationError))

@@ -35,7 +35,7 @@ async def tune_one(subscriber_id: str, concurrency: int | None, rate: str | None
         limits.append(
             "no rate limit" if rate_per_second is None else f"{rate_per_second:g} per second (not enforced yet)"
         )
-    done = "has had" if saved.change is Change.UNCHANGED else "now has"
+    done = "already had" if saved.change is Change.UNCHANGED else "now has"
     out().print(f"{subscriber_id} {done} {', '.join(limits)} (config version {saved.config_version})")
     return DONE
 

@@ -67,7 +67,7 @@ async def find(settings: Settings, subscriber_id: str) -> Found:
     is none.
     """
     check_id("ID", subscriber_id)
-    for place in await _candidates(settings, subscriber_id):
+    for place in await candidate_places(settings, subscriber_id):
         try:
             async with opened(place, "subscribers") as connection:
                 return Found(place, await show(connection, place.schema, place.name, subscriber_id))
@@ -76,7 +76,8 @@ async def find(settings: Settings, subscriber_id: str) -> Found:
     raise Failed(f"there is no subscriber {subscriber_id}; `fanout subscribers list` shows those there are")
 
 
-async def _candidates(settings: Settings, subscriber_id: str) -> list[Place]:
+async def candidate_places(settings: Settings, subscriber_id: str) -> list[Place]:
+    """Where a subscriber may be, deleted or not: one region, none, or all while home is away."""
     home = home_place(settings)
     try:
         async with opened(home, "subscribers") as connection:

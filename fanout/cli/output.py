@@ -28,9 +28,9 @@ def show_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def table(columns: Mapping[str, str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
+def table(columns: Mapping[str, str], rows: Sequence[Sequence[str]], *, heads: bool = True) -> Table:
     """``columns``: by heading, ``left`` or ``right``. Nothing is cut: what does not fit goes on in the next line."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    made = Table(box=None, pad_edge=False, header_style="bold", show_header=heads)
     for heading, side in columns.items():
         made.add_column(heading, justify="right" if side == "right" else "left", overflow="fold")
     for row in rows:

@@ -1,5 +1,6 @@
 """``fanout subscribers list`` and ``show``. Neither shows a secret or the value of a subscriber's own header."""
 
+import json
 from collections.abc import Sequence
 
 from fanout.cli.databases import opened
@@ -108,10 +109,14 @@ def _stands(gate: Gate) -> str:
 
 def _change(change: ConfigChange) -> str:
     fields = change.change.get("fields") or {}
-    what = ", ".join(fields) if isinstance(fields, dict) else ""
+    what = ", ".join(f"{name} {_value(each.get('from'))} to {_value(each.get('to'))}" for name, each in fields.items())
     why = change.change.get("why")
     said = "".join((f": {what}" if what else "", f" ({why})" if why else ""))
     return f"{moment(change.changed_at)} {change.change.get('action')} by {change.changed_by}{said}"
+
+
+def _value(value: object) -> str:
+    return str(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _stored_only(settings: dict[str, object]) -> list[str]:

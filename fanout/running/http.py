@@ -41,7 +41,12 @@ class _Server(uvicorn.Server):
 async def serve(app: ASGIApp, listener: socket.socket, stopping: asyncio.Event) -> None:
     """Until ``stopping``; requests under way get a few seconds to end."""
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=CLOSE_SECONDS, server_header=False
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=CLOSE_SECONDS,
+        server_header=False,
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")

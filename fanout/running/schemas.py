@@ -43,6 +43,15 @@ class SchemaBehind(Exception):  # noqa: N818 - says what is the matter
         )
 
 
+class Unusable(Exception):  # noqa: N818 - says what is the matter
+    """A database that a process needs refuses it, or its schema is not as it has to be. Waiting does not mend it."""
+
+    def __init__(self, place: Place, why: Exception) -> None:
+        super().__init__(f"{place.name}: {why}")
+        self.place = place
+        self.why = why
+
+
 def home_place(settings: Settings) -> Place:
     """Raises ``SettingsError`` where no database is known, as the next two do."""
     schema = Schema(settings.home.schema)
@@ -88,7 +97,7 @@ async def insist(connection: asyncpg.Connection, place: Place) -> None:
 
 async def await_schema(place: Place, stopping: asyncio.Event) -> bool:
     """True as soon as the database answers with an up-to-date schema; one that is away is waited for. False: ``stopping`` came
-    first. Raises SchemaBehind, MigrationError, and whatever waiting does not mend.
+    first. Raises ``Unusable`` with what waiting does not mend.
     """
     patience = Patience()
     away = False
@@ -101,7 +110,7 @@ async def await_schema(place: Place, stopping: asyncio.Event) -> bool:
                 await connection.close()
         except Exception as error:
             if not is_transient(error) or isinstance(error, asyncpg.exceptions.ClientConfigurationError):
-                raise
+                raise Unusable(place, error) from error
             if not away:
                 _log.warning("database away, waiting for it", place=place.name, error=describe(error))
             away = True

@@ -1,0 +1,150 @@
+"""A process of ours: its parts, each started when its schemas are there, and its HTTP, from the first signal to the exit status."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import structlog
+from starlette.types import ASGIApp
+
+from fanout.api.app import check_binding, create_app
+from fanout.api.probes import create_probes
+from fanout.database.connection import SteadyConnection
+from fanout.publisher.publisher import RegionPublisher
+from fanout.running.http import serve
+from fanout.running.regional import ConsumerRole, SchedulerRole
+from fanout.running.schemas import Place, await_schema, home_place, region_place
+from fanout.running.stopping import Stop
+from fanout.settings import RegionSettings, Settings
+from fanout.telemetry.metrics import Figures
+
+HURRY_SECONDS = 1.0
+"""After a second signal, what still runs is cut off."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that runs until it is told to stop, and the schemas without which it cannot begin."""
+
+    name: str
+    needs: tuple[Place, ...]
+    run: Callable[[Stop], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Process:
+    """What one process consists of."""
+
+    name: str
+    parts: list[Part] = field(default_factory=list)
+    figures: Figures = field(default_factory=Figures)
+
+    def add_publisher(self, settings: Settings) -> None:
+        """Every region is a part of its own: one that is away delays no other."""
+        for region in settings.regions.values():
+            needs = (home_place(settings), region_place(region))
+            self.parts.append(Part(f"publisher {region.name}", needs, _publisher(settings, region)))
+
+    def add_scheduler(self, settings: Settings, region: RegionSettings) -> None:
+        role = SchedulerRole(settings, region)
+        self.parts.append(Part(f"scheduler {region.name}", (region_place(region),), role.run))
+        self.figures.add_scheduler(region.name, lambda: role.scheduler.figures if role.scheduler else None)
+
+    def add_consumer(self, settings: Settings, region: RegionSettings) -> None:
+        role = ConsumerRole(settings, region)
+        self.parts.append(Part(f"consumer {region.name}", (region_place(region),), role.run))
+        self.figures.add_consumer(region.name, lambda: role.consumer.figures if role.consumer else None)
+
+    def add_api(self, settings: Settings) -> ASGIApp:
+        """The API answers at once, 503 for what is away; a schema that is behind ends it as it does every role."""
+        check_binding(settings)
+        for place in (home_place(settings), *map(region_place, settings.regions.values())):
+            self.parts.append(Part(f"api {place.name}", (place,), _until_stopped))
+        return create_app(settings, self.figures)
+
+    def probes(self) -> ASGIApp:
+        """Ready while every database that a part needs answers."""
+        places = {place.name: place for part in self.parts for place in part.needs}
+        return create_probes(self.name, {name: Answers(place) for name, place in places.items()}, self.figures)
+
+
+class Answers:
+    """A check for ``/readyz``: the database answers, on a connection of the probe's own."""
+
+    def __init__(self, place: Place) -> None:
+        self._connection = SteadyConnection(place.url, "fanout probe")
+
+    async def __call__(self) -> None:
+        await self._connection.fetch("SELECT 1")
+
+
+async def run_process(process: Process, app: ASGIApp, listener: socket.socket, stop: Stop) -> int:
+    """Until a signal; the exit status. Raises what ended a part early, after the others were stopped in order.
+
+    Probes answer from the beginning to the end, also while a database is waited for and while the last requests land.
+    """
+    ended = asyncio.Event()
+    http = asyncio.create_task(serve(app, listener, ended), name="http")
+    tasks = {asyncio.create_task(_run_part(part, stop), name=part.name): part for part in process.parts}
+    hurry = asyncio.create_task(_cut_off(stop, [*tasks, http]), name="hurry")
+    _log.info("started", role=process.name, parts=[part.name for part in process.parts])
+    try:
+        await asyncio.wait({http, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        early = not stop.stopping.is_set()  # then something ended that should not have
+        stop.stopping.set()
+        _log.info("stopping", role=process.name)
+        await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        ended.set()
+        await asyncio.gather(http, return_exceptions=True)
+        hurry.cancel()
+    for task in (*tasks, http):
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+    if early:
+        raise RuntimeError(f"a part of {process.name} ended by itself, without an error")
+    _log.info("stopped", role=process.name, exit_status=stop.exit_status)
+    return stop.exit_status
+
+
+async def _run_part(part: Part, stop: Stop) -> None:
+    for place in part.needs:
+        if not await _unless_stopped(await_schema(place, stop.stopping), stop):
+            return
+    await part.run(stop)
+
+
+async def _unless_stopped(work: Awaitable[bool], stop: Stop) -> bool:
+    """The result of ``work``, or False when it is time to stop: connecting to what is away can take long."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.create_task(stop.stopping.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        return working.result()
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    return False
+
+
+def _publisher(settings: Settings, region: RegionSettings) -> Callable[[Stop], Awaitable[None]]:
+    publisher = RegionPublisher(settings, region)
+
+    async def run(stop: Stop) -> None:
+        await publisher.run(stop.stopping)
+
+    return run
+
+
+async def _until_stopped(stop: Stop) -> None:
+    await stop.stopping.wait()
+
+
+async def _cut_off(stop: Stop, tasks: list[asyncio.Task[None]]) -> None:
+    await stop.hurry.wait()
+    await asyncio.sleep(HURRY_SECONDS)
+    for task in tasks:
+        task.cancel()

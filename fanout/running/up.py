@@ -1,0 +1,65 @@
+"""Everything in one process, with a PostgreSQL of its own where no database is known."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fanout.embedded import EmbeddedPostgres
+from fanout.running.http import bind
+from fanout.running.roles import Process, run_process
+from fanout.running.schemas import all_places, migrate_place
+from fanout.running.stopping import Stop
+from fanout.settings import Settings, SettingsError
+from fanout.settings.sources import DATABASE_URL
+
+DATA_FOLDER = Path(".fanout/postgres")
+
+Say = Callable[[str], None]
+
+
+async def up(settings: Settings, data: Path | None, say: Say, environ: Mapping[str, str] = os.environ) -> int:
+    """Until a signal; the exit status. The port is taken before anything else is started."""
+    if data is not None and settings.home.database_url is not None:
+        why = "a database is known already, so none is started"
+        raise SettingsError.field("--data", why, f"leave it out, or unset {DATABASE_URL} and home.database_url")
+    listener = bind(settings.http)
+    stop = Stop()
+    try:
+        with stop.on_signals():
+            async with _with_database(settings, data, say, environ) as complete:
+                process = everything(complete)
+                app = process.add_api(complete)
+                host, port = listener.getsockname()[:2]
+                say(f"the API listens on http://{f'[{host}]' if ':' in host else host}:{port}")
+                return await run_process(process, app, listener, stop)
+    finally:
+        listener.close()
+
+
+def everything(settings: Settings) -> Process:
+    """All roles of all regions but the API."""
+    process = Process("up")
+    process.add_publisher(settings)
+    for region in settings.regions.values():
+        process.add_scheduler(settings, region)
+        process.add_consumer(settings, region)
+    return process
+
+
+@asynccontextmanager
+async def _with_database(
+    settings: Settings, data: Path | None, say: Say, environ: Mapping[str, str]
+) -> AsyncIterator[Settings]:
+    """The settings with every database known. One of our own is migrated by us; anyone else's is theirs to migrate."""
+    if settings.home.database_url is not None:
+        yield settings
+        return
+    async with EmbeddedPostgres(data or DATA_FOLDER) as server:
+        complete = Settings.load({**environ, DATABASE_URL: server.dsn})
+        for place in all_places(complete):
+            await migrate_place(place)
+        say(
+            f"PostgreSQL runs in {server.folder}; look into it, or use other commands, with {DATABASE_URL}={server.dsn!r}"
+        )
+        yield complete
