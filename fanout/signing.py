@@ -5,18 +5,13 @@ a header carries one for each valid secret, so that a secret can be replaced wit
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import re
-import secrets as randomness
 from collections.abc import Sequence
 
-from fanout.model.problems import Invalid
+from fanout.model.signing_secret import Secret
 
-PREFIX = "whsec_"
-SECRET_BYTES_MIN = 24
-SECRET_BYTES_MAX = 64
 TOLERANCE_SECONDS = 300
 
 _TIMESTAMP = re.compile(r"[0-9]{1,12}", re.ASCII)
@@ -65,22 +60,12 @@ def verify(
 
 def generate_secret() -> str:
     """A new secret as subscribers get it: ``whsec_`` and the base64 of 32 random bytes."""
-    return PREFIX + base64.b64encode(randomness.token_bytes(32)).decode()
+    return Secret.new().reveal()
 
 
 def decode_secret(secret: str) -> bytes:
     """The key bytes of a ``whsec_…`` secret. Raises ``Invalid``, which never shows the secret."""
-    right = f"a secret is {PREFIX} followed by the base64 of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes"
-    if not secret.startswith(PREFIX):
-        raise Invalid.field("secrets", f"a secret does not begin with {PREFIX}", right)
-    try:
-        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
-    except (binascii.Error, ValueError):
-        # The cause quotes nothing of the secret, but a chained traceback might one day.
-        raise Invalid.field("secrets", "a secret is not base64", right) from None
-    if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
-        raise Invalid.field("secrets", f"a secret has {len(key)} bytes", right)
-    return key
+    return Secret.parse("secrets", secret).key
 
 
 def _signature(secret: bytes, message: bytes) -> str:

@@ -15,13 +15,13 @@ USER_AGENT: Final = b"regional-fanout"
 
 RESERVED_HEADERS: Final = frozenset(
     {
-        *("host", "user-agent", "accept", "accept-encoding", "content-type", "content-length", "content-encoding"),
-        *("idempotency-key", "webhook-id", "webhook-timestamp", "webhook-signature", "traceparent", "tracestate"),
-        *("connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "expect", "http2-settings"),
+        *("host", "accept-encoding", "content-type", "content-length", "idempotency-key", "traceparent", "tracestate"),
+        *("connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "expect"),
     }
 )
-RESERVED_PREFIXES: Final = ("fanout-", "proxy-")
-"""What a subscriber's own headers cannot set (lower case): ours, and those that change how a message is read."""
+RESERVED_PREFIXES: Final = ("fanout-", "webhook-", "proxy-")
+"""What a subscriber's own headers cannot set (lower case): ours, and those that change how a message is read. Registration
+refuses the same ones; this is the last line."""
 
 
 def is_reserved(name: str) -> bool:
@@ -52,16 +52,17 @@ class Target:
         except (httpx2.InvalidURL, ValueError):  # UnicodeError and idna's errors are ValueErrors
             raise ForbiddenDestination("the endpoint is not a URL that can be used") from None
         self.origin = origin_of(self.url)
-        self.first_headers = [
-            (b"Host", self.url.netloc),
-            (b"User-Agent", USER_AGENT),
-            (b"Accept", b"*/*"),
-            (b"Accept-Encoding", b"identity"),
-        ]
         self.last_headers = [
             (name.encode(errors="replace"), value.encode(errors="replace"))
             for name, value in self.own_headers
             if not is_reserved(name)
+        ]
+        own = {name.lower() for name, _ in self.last_headers}
+        polite = [(b"User-Agent", USER_AGENT), (b"Accept", b"*/*")]
+        self.first_headers = [
+            (b"Host", self.url.netloc),
+            *(header for header in polite if header[0].lower() not in own),
+            (b"Accept-Encoding", b"identity"),
         ]
 
     def __repr__(self) -> str:

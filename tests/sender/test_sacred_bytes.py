@@ -4,8 +4,10 @@ import hashlib
 
 import pytest
 
+from fanout.model.own_headers import check_headers
+from fanout.model.problems import Invalid
 from fanout.model.states import Outcome
-from regions.egress.request import Target
+from regions.egress.request import RESERVED_HEADERS, RESERVED_PREFIXES, Target
 
 from .conftest import KEY, Send
 from .hostile import OK, answer, receiver
@@ -87,6 +89,18 @@ async def test_a_subscribers_own_headers_never_override_ours(send: Send) -> None
     (got,) = there.got
     assert b"evil" not in got.raw_head
     assert got.value("host") == f"127.0.0.1:{there.port}"
+
+
+async def test_a_subscriber_may_name_its_own_user_agent(send: Send) -> None:
+    async with receiver(answer(OK)) as there:
+        await send(there.url(), own_headers=(("user-agent", "for acme"),))
+    assert there.got[0].value("user-agent") == "for acme"
+
+
+@pytest.mark.parametrize("name", [*sorted(RESERVED_HEADERS), *(f"{prefix}x" for prefix in RESERVED_PREFIXES)])
+def test_registration_refuses_what_the_sender_would_drop(name: str) -> None:
+    with pytest.raises(Invalid, match="set by the sender"):
+        check_headers("headers", {name: "x"})
 
 
 @pytest.mark.parametrize(
