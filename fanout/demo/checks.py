@@ -100,7 +100,9 @@ def checks(sums: Sequence[RegionSum]) -> list[Check]:
 
 def disagreements(each: RegionSum) -> list[str]:
     """Where the region's receiver and its ledger contradict each other."""
-    found = [f"{name} is unknown to the ledger" for name in each.seen["subscribers"] if name not in each.ledger.subscribers]
+    found = [
+        f"{name} is unknown to the ledger" for name in each.seen["subscribers"] if name not in each.ledger.subscribers
+    ]
     for name, ledger in each.ledger.subscribers.items():
         seen = each.seen["subscribers"].get(name)
         found += [f"{name}: {line}" for line in (_contradictions(ledger, seen) if seen else _silence(ledger))]
@@ -118,15 +120,22 @@ def _silence(ledger: SubscriberLedger) -> list[str]:
 
 
 def _contradictions(ledger: SubscriberLedger, seen: Mapping[str, Any]) -> list[str]:
-    found = []
+    answers = {int(status): count for status, count in seen["answers"].items()}
     pairs = [
         ("keys answered 2xx", ledger.delivered, seen["delivered_keys"], ledger.maybe),
         ("keys answered 2xx again", 0, seen["duplicates"], ledger.unknown),
-        ("requests", ledger.attempts - ledger.unknown - ledger.unsent, seen["requests"], ledger.unknown + ledger.unsent),
+        (
+            "requests",
+            ledger.attempts - ledger.unknown - ledger.unsent,
+            seen["requests"],
+            ledger.unknown + ledger.unsent,
+        ),
+        *(
+            (f"answers {status}", ledger.statuses.get(status, 0), answers.get(status, 0), ledger.unknown)
+            for status in sorted(answers.keys() | ledger.statuses.keys())
+        ),
     ]
-    answers = {int(status): count for status, count in seen["answers"].items()}
-    for status in sorted(answers.keys() | ledger.statuses.keys()):
-        pairs.append((f"answers {status}", ledger.statuses.get(status, 0), answers.get(status, 0), ledger.unknown))
+    found = []
     for what, least, count, room in pairs:
         if not least <= count <= least + room:
             expected = f"{least}" if room == 0 else f"{least} to {least + room}"
@@ -140,13 +149,17 @@ def _balance(sums: Sequence[RegionSum]) -> tuple[bool, str]:
         if each.book.error is not None:
             wrong.append(f"{each.region} could not be read: {each.book.error}")
         elif each.book.balanced is False:
-            wrong += [f"{each.region}: {line}" for line in each.book.disagreements] or [f"{each.region} does not add up"]
+            wrong += [f"{each.region}: {line}" for line in each.book.disagreements] or [
+                f"{each.region} does not add up"
+            ]
     return balanced([each.book for each in sums]) is True, _some(wrong)
 
 
 def _ended(sums: Sequence[RegionSum]) -> tuple[bool, str]:
     left = [f"{each.region} has {each.open:,} open" for each in sums if each.open]
-    left += [f"{each.region} has {each.book.outbox.pending:,} not expanded" for each in sums if each.book.outbox.pending]
+    left += [
+        f"{each.region} has {each.book.outbox.pending:,} not expanded" for each in sums if each.book.outbox.pending
+    ]
     return not left, _some(left)
 
 

@@ -17,16 +17,16 @@ from rich.text import Text
 
 from fanout.database.connection import connect
 from fanout.database.schema import Schema
+from fanout.demo.checks import Check, RegionSum, checks
 from fanout.demo.day import read_day
 from fanout.demo.figures import glance, most_eventful, read_ledger
 from fanout.demo.progress import Progress, shown_progress
 from fanout.demo.receivers import ReceiverFailed
-from fanout.demo.checks import Check, RegionSum, checks
 from fanout.demo.report import answers, phases_line, reconciliation, stdout, story
 from fanout.demo.stage import BY, Stage, built_stage, publish_day, running_roles
 from fanout.embedded import EmbeddedPostgresError
-from fanout.reconciliation import balanced, compare
 from fanout.ledger.inspection import Delivery, show_delivery
+from fanout.reconciliation import balanced, compare
 from fanout.telemetry.logs import configure_logs
 
 OVERALL_SECONDS_MAX = 300.0
@@ -103,7 +103,9 @@ async def run_demo(
         except asyncio.CancelledError:
             if interruption.by is None:
                 raise
-            _complain(f"interrupted by {signal.Signals(interruption.by).name}: everything was taken down, nothing is left")
+            _complain(
+                f"interrupted by {signal.Signals(interruption.by).name}: everything was taken down, nothing is left"
+            )
             return 128 + interruption.by
         except Exception as error:
             if (foreseen := _foreseen(error)) is None:
@@ -201,15 +203,13 @@ async def _region_sum(connection: asyncpg.Connection, stage: Stage, region: str,
 
 
 async def _eventful(connection: asyncpg.Connection, stage: Stage) -> tuple[str, Delivery] | None:
-    found = []
-    for name, region in stage.settings.regions.items():
-        if (candidate := await most_eventful(connection, Schema(region.schema))) is not None:
-            found.append((candidate, name))
-    if not found:
+    schemas = {name: Schema(region.schema) for name, region in stage.settings.regions.items()}
+    found = {name: await most_eventful(connection, schema) for name, schema in schemas.items()}
+    most = max(((each, name) for name, each in found.items() if each is not None), default=None)
+    if most is None:
         return None
-    (_, shipment_id, subscriber_id, version), name = max(found)
-    schema = Schema(stage.settings.regions[name].schema)
-    delivery = await show_delivery(connection, schema, shipment_id, subscriber_id, version)
+    each, name = most
+    delivery = await show_delivery(connection, schemas[name], each.shipment_id, each.subscriber_id, each.version)
     return (name, delivery) if delivery is not None else None
 
 

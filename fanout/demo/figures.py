@@ -81,6 +81,18 @@ class RegionLedger:
         return sum(each.statuses.get(status, 0) for each in self.subscribers.values())
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Eventful:
+    """A delivery with much to tell; the greater has more."""
+
+    kinds: int
+    """Different outcomes of its attempts."""
+    attempts: int
+    shipment_id: str
+    subscriber_id: str
+    version: int
+
+
 async def glance(connection: Fetches, home: Schema, region: str, ledger: Schema) -> Glance:
     pending = await connection.fetch(
         home.sql("SELECT count(*) FROM {schema}.outbox WHERE region = $1 AND NOT done"), region
@@ -104,9 +116,13 @@ async def read_ledger(connection: Fetches, schema: Schema) -> RegionLedger:
     return RegionLedger(
         subscribers=await _subscribers(connection, schema),
         dead_by_reason=await _counts(
-            connection, schema, "SELECT reason, count(*) FROM {schema}.delivery WHERE state = 'dead' GROUP BY 1 ORDER BY 1"
+            connection,
+            schema,
+            "SELECT reason, count(*) FROM {schema}.delivery WHERE state = 'dead' GROUP BY 1 ORDER BY 1",
         ),
-        outcomes=await _counts(connection, schema, "SELECT outcome, count(*) FROM {schema}.attempt GROUP BY 1 ORDER BY 1"),
+        outcomes=await _counts(
+            connection, schema, "SELECT outcome, count(*) FROM {schema}.attempt GROUP BY 1 ORDER BY 1"
+        ),
         attempted=row["attempted"],
         late_results=row["late_results"],
         active_seconds=row["active_seconds"] or 0.0,
@@ -115,10 +131,10 @@ async def read_ledger(connection: Fetches, schema: Schema) -> RegionLedger:
     )
 
 
-async def most_eventful(connection: Fetches, schema: Schema) -> tuple[int, str, str, int] | None:
-    """The delivery with the most to tell: (kinds of outcomes, shipment id, subscriber id, version). None where none was tried."""
+async def most_eventful(connection: Fetches, schema: Schema) -> Eventful | None:
+    """A delivered one where there is one; None where none was tried."""
     rows = await connection.fetch(schema.sql(_MOST_EVENTFUL))
-    return (rows[0][0], rows[0][1], rows[0][2], rows[0][3]) if rows else None
+    return Eventful(*rows[0]) if rows else None
 
 
 async def _subscribers(connection: Fetches, schema: Schema) -> dict[str, SubscriberLedger]:
@@ -174,9 +190,9 @@ _STATUSES = """
 """
 
 _MOST_EVENTFUL = """
-    SELECT t.kinds, v.shipment_id, s.subscriber_id, v.version
-    FROM (SELECT delivery_id, count(DISTINCT outcome)::int AS kinds, count(*) AS n FROM {schema}.attempt GROUP BY delivery_id) AS t
+    SELECT t.kinds, t.attempts, v.shipment_id, s.subscriber_id, v.version
+    FROM (SELECT delivery_id, count(DISTINCT outcome)::int AS kinds, count(*)::int AS attempts FROM {schema}.attempt GROUP BY delivery_id) AS t
     JOIN {schema}.delivery y ON y.id = t.delivery_id
     JOIN {schema}.version v USING (version_no) JOIN {schema}.subscriber s ON s.id = y.destination_id
-    ORDER BY y.state = 'delivered' DESC, t.kinds DESC, t.n DESC, y.id LIMIT 1
+    ORDER BY y.state = 'delivered' DESC, t.kinds DESC, t.attempts DESC, y.id LIMIT 1
 """

@@ -4,8 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ WHERE_IT_LISTENS = "listening on "
 _PACKAGES = Path(fanout.__file__).parents[1]
 
 
-class ReceiverFailed(Exception):
+class ReceiverFailed(Exception):  # noqa: N818 - reads as what it says
     """A receiver did not start or did not answer. The text says what it said."""
 
 
@@ -58,15 +58,28 @@ class LocalReceiver:
 
 
 @asynccontextmanager
-async def local_receiver() -> AsyncIterator[LocalReceiver]:
-    """Starts one on a free port, and ends it. On Linux it also dies with us, however we go."""
-    process = await _spawn()
+async def local_receivers(names: Iterable[str]) -> AsyncIterator[dict[str, LocalReceiver]]:
+    """Starts one for each name on a free port, all at once, and ends them. On Linux they also die with us, however we go.
+
+    Raises ReceiverFailed.
+    """
+    processes: dict[str, asyncio.subprocess.Process] = {}
     try:
-        url = await _listening(process)
-        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=CONTROL_SECONDS_MAX) as control:
-            yield LocalReceiver(url, control)
+        for name in names:
+            processes[name] = await _spawn()
+        async with AsyncExitStack() as stack:
+            receivers = {}
+            for name, process in processes.items():
+                url = await _listening(process)
+                control = httpx2.AsyncClient(base_url=url, trust_env=False, timeout=CONTROL_SECONDS_MAX)
+                receivers[name] = LocalReceiver(url, await stack.enter_async_context(control))
+            yield receivers
     finally:
-        await _end(process)
+        for process in processes.values():
+            if process.returncode is None:
+                process.terminate()
+        for process in processes.values():
+            await _end(process)
 
 
 async def _spawn() -> asyncio.subprocess.Process:
@@ -90,13 +103,12 @@ async def _listening(process: asyncio.subprocess.Process) -> str:
                 if line.startswith(WHERE_IT_LISTENS):
                     return line.removeprefix(WHERE_IT_LISTENS).strip()
                 said += line
-    raise ReceiverFailed(f"a receiver did not start within {START_SECONDS_MAX:g} s; it said: {said.strip() or 'nothing'}")
+    raise ReceiverFailed(
+        f"a receiver did not start within {START_SECONDS_MAX:g} s; it said: {said.strip() or 'nothing'}"
+    )
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    process.terminate()
     try:
         await asyncio.wait_for(process.wait(), STOP_SECONDS_MAX)
     except TimeoutError:

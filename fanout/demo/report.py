@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fanout.demo.progress import Phase
 from fanout.demo.checks import Check
+from fanout.demo.progress import Phase
 from fanout.ledger.inspection import Delivery
 
 Document = Mapping[str, Any]

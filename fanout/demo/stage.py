@@ -10,7 +10,7 @@ from fanout.database.schema import Schema
 from fanout.database.wakeups import Bell
 from fanout.demo.day import Cast, read_subscribers
 from fanout.demo.misbehaviour import SCRIPTS, TIMEOUTS
-from fanout.demo.receivers import LocalReceiver, local_receiver
+from fanout.demo.receivers import LocalReceiver, local_receivers
 from fanout.embedded import EmbeddedPostgres
 from fanout.home.publishing import publish_many
 from fanout.home.registry import reserve_all
@@ -64,7 +64,7 @@ async def built_stage(phase: Phase) -> AsyncIterator[Stage]:
         for place in all_places(settings):
             await migrate_place(place)
         phase("receivers and subscribers")
-        receivers = {region: await stack.enter_async_context(local_receiver()) for region in settings.regions}
+        receivers = await stack.enter_async_context(local_receivers(settings.regions))
         urls = {region: receiver.url for region, receiver in receivers.items()}
         casts = read_subscribers(settings.subscriber_rules(), urls, TIMEOUTS)
         stage = Stage(settings, url, receivers, casts)
