@@ -9,6 +9,10 @@ EXAMPLES_MAX = 20
 SUCCESS = range(200, 300)
 
 
+ON_THE_WIRE_SECONDS = 0.1
+"""A sender with several requests open has sent some of them before it can have read our answer to the first."""
+
+
 @dataclass(slots=True)
 class Spread:
     """Count, least, mean and greatest of a series, in seconds."""
@@ -51,7 +55,7 @@ class SubscriberStats:
     """Versions answered 2xx although a higher version of the shipment arrived, and was accepted, before them."""
     out_of_order_keys: list[str] = field(default_factory=list)
     early: int = 0
-    """Requests that began after a 429 or 503 was written and before its Retry-After was over."""
+    """Requests that began after a 429 or 503 was written, and the sender could know, and before its Retry-After was over."""
     early_seconds_max: float = 0.0
     peak_per_second: int = 0
     spacing_seconds_min: float | None = None
@@ -88,7 +92,7 @@ class SubscriberStats:
         self.requests += 1
         self.in_flight += 1
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
-        if self.asked_at <= arrival < self.not_before:
+        if self.asked_at + ON_THE_WIRE_SECONDS <= arrival < self.not_before:
             self.early += 1
             self.early_seconds_max = max(self.early_seconds_max, self.not_before - arrival)
         if self.last_arrival is None:
@@ -105,7 +109,7 @@ class SubscriberStats:
         self.peak_per_second = max(self.peak_per_second, len(recent))
 
     def asked_to_wait(self, now: float, seconds: float) -> None:
-        """A 429 or 503 with this Retry-After was written. Requests that are open by then are not early."""
+        """A 429 or 503 with this Retry-After was written. Requests that are open or on the wire by then are not early."""
         if now >= self.not_before:
             self.asked_at = now
         self.not_before = max(self.not_before, now + seconds)

@@ -229,7 +229,15 @@ class Consumer:
             else:
                 self._land(flight.released(), ticket)
             raise
+        if settlement.outcome is Outcome.THROTTLED:
+            self._ground(flight.lease.destination_id)
         self._land(settlement, ticket)
+
+    def _ground(self, destination: int) -> None:
+        """The ledger will hold this destination once the result is settled; what is leased and not begun stays down now."""
+        for flight in self._flights.values():
+            if flight.lease.destination_id == destination:
+                flight.grounded = True
 
     def _land(self, settlement: Settlement, ticket: Ticket) -> None:
         if settlement.outcome is not None:

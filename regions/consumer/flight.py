@@ -35,7 +35,7 @@ class Flight:
     written: bool = False
     """The request was begun: from here on nobody can say that the subscriber did not get it."""
     grounded: bool = False
-    """No request may be begun any more: this worker is stopping."""
+    """No request may be begun any more: this worker is stopping, or the destination has just asked for a pause."""
     trace_id: str | None = None
 
     @property

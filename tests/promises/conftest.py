@@ -9,6 +9,8 @@ from fanout.receiver import serve
 
 @pytest.fixture
 async def deployment(database_url, roles):
+    us = await Region.open(database_url, "us", watched=False)  # there, and asked, but nobody lives in it
+    await us.connection.close()
     region = await Region.open(database_url)
     async with await serve([], record=True) as receiver:
         yield Deployment(region, roles, receiver)

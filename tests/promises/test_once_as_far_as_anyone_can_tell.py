@@ -28,6 +28,7 @@ async def test_a_worker_killed_between_the_answer_and_the_commit_leads_to_a_seco
     await eventually(_settlement_waits(deployment), 10, "a settlement that waits for our lock")
     consumer.kill()
     await consumer.ended()
+    await blocker.execute(f"SELECT pg_terminate_backend(pid) {THE_SETTLEMENT}")  # else the server would commit for the dead
     await lock.rollback()
     await blocker.close()
 
@@ -40,13 +41,14 @@ async def test_a_worker_killed_between_the_answer_and_the_commit_leads_to_a_seco
     assert len({each.header("webhook-id") for each in deployment.receiver.received}) == 1
 
 
+THE_SETTLEMENT = (
+    "FROM pg_stat_activity WHERE query LIKE '%settle(%' AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()"
+)
+
+
 def _settlement_waits(deployment):
     async def waits() -> bool:
-        return bool(
-            await deployment.region.value(
-                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%settle(%' AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()"
-            )
-        )
+        return await deployment.region.value(f"SELECT count(*) {THE_SETTLEMENT}") == 1
 
     return waits
 

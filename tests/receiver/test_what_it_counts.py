@@ -108,7 +108,8 @@ async def test_order_is_judged_by_arrival_even_if_the_earlier_answer_comes_late(
     assert receiver.stats.of("a").out_of_order == 0
 
 
-async def test_a_request_before_the_retry_after_is_over_is_early(receiver, connect):
+async def test_a_request_before_the_retry_after_is_over_is_early(receiver, connect, monkeypatch):
+    monkeypatch.setattr("fanout.receiver.stats.ON_THE_WIRE_SECONDS", 0.0)
     receiver.use([{"when": {"every": 1, "until_seconds": 60}, "answer": 429, "retry_after": 5}])
     open_before, other = await connect(), await connect()
     open_before.send(b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{")
