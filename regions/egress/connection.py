@@ -96,6 +96,11 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._lost:
             self._transport.abort()
 
+    def abandon(self) -> None:
+        """Close, and never count as made, even if the event loop says so later."""
+        self.abort()
+        self._lost = True
+
     async def exchange(
         self, head: bytes, body: bytes, deadline: float, may_write: Callable[[], bool] | None
     ) -> ResponseReader:
@@ -189,6 +194,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        if self._lost:
+            self._transport.abort()
+            return
         self._on_made(self)
 
     def data_received(self, data: bytes) -> None:

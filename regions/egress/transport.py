@@ -187,10 +187,9 @@ class WireTransport(httpx2.AsyncBaseTransport):
                 server_hostname=origin.host.removesuffix(".") if secure else None,
             )
         except BaseException as error:
-            connection.abort()
-            self._forget(
-                connection
-            )  # uvloop closes a connection that was cancelled here without saying that it is lost
+            # uvloop closes a connection that was cancelled here without saying that it is lost.
+            connection.abandon()
+            self._forget(connection)
             if isinstance(error, TimeoutError) or not isinstance(error, (OSError, UnicodeError, ValueError)):
                 raise
             if secure:

@@ -98,7 +98,7 @@ async def test_bytes_nobody_asked_for_close_an_idle_connection(send: Send, trans
     async with receiver(behave) as there:
         await send(there.url())
         await wires[0].send(b"HTTP/1.1 500 Not for you\r\nContent-Length: 0\r\n\r\n")
-        await there.until(lambda: there.open == 0)
+        await there.until(lambda: there.open == 0, seconds=2)  # long before it would be closed as idle
         assert transport.open_connections == 0
         result = await send(there.url())
     assert result is not None
