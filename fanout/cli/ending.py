@@ -75,10 +75,10 @@ def _usage(error: TyperException) -> int:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         complain(error.format_message().rstrip())
-    elif context is None:
-        complain(f"fanout: {error.format_message()}")
-    else:
-        complain(f"{context.command_path}: {error.format_message()} See `{context.command_path} --help`.")
+        return error.exit_code
+    said = error.format_message().rstrip(".")
+    command = "fanout" if context is None else context.command_path
+    complain(f"{command}: {said}; see `{command} --help`")
     return error.exit_code
 
 

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 import structlog
 from starlette.types import ASGIApp
@@ -17,7 +18,7 @@ from fanout.running.regional import ConsumerRole, SchedulerRole
 from fanout.running.schemas import Place, await_schema, home_place, region_place
 from fanout.running.stopping import Stop
 from fanout.settings import RegionSettings, Settings
-from fanout.telemetry.metrics import Figures
+from fanout.telemetry.metrics import Figures, Sent
 
 HURRY_SECONDS = 1.0
 """After a second signal, what still runs is cut off."""
@@ -56,7 +57,11 @@ class Process:
     def add_consumer(self, settings: Settings, region: RegionSettings) -> None:
         role = ConsumerRole(settings, region)
         self.parts.append(Part(f"consumer {region.name}", (region_place(region),), role.run))
-        self.figures.add_consumer(region.name, lambda: role.consumer.figures if role.consumer else None)
+        self.figures.add_consumer(
+            region.name,
+            # An outcome is a str; Mapping knows that of its values only, not of its keys.
+            lambda: cast("Sent", role.consumer.figures) if role.consumer else None,
+        )
 
     def add_api(self, settings: Settings) -> ASGIApp:
         """The API answers at once, 503 for what is away; a schema that is behind ends it as it does every role."""

@@ -1,6 +1,7 @@
 """Everything in one process, with a PostgreSQL of its own where no database is known."""
 
 import os
+import shlex
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -60,6 +61,6 @@ async def _with_database(
         for place in all_places(complete):
             await migrate_place(place)
         say(
-            f"PostgreSQL runs in {server.folder}; look into it, or use other commands, with {DATABASE_URL}={server.dsn!r}"
+            f"PostgreSQL runs in {server.folder}; look into it, or use other commands, with {DATABASE_URL}={shlex.quote(server.dsn)}"
         )
         yield complete
