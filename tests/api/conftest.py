@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator, Iterator
 import asyncpg
 import pytest
 from served import Served, migrated, serving, settings_for
+
 from services import Databases, run
 
 _HOME = ("outbox", "version", "shipment", "subscriber")
