@@ -69,8 +69,10 @@ async def test_for_any_results(
         assert gate["next_cut_at"] == NOW
     if successes + answers:
         assert gate["next_fail_streak"] == 0
+    elif failures:
+        assert gate["next_fail_streak"] == (min(3, fail_streak + failures) if fail_streak < 3 else fail_streak + 1)
     else:
-        assert gate["next_fail_streak"] == fail_streak + failures
+        assert gate["next_fail_streak"] == fail_streak
 
 
 async def test_each_success_opens_the_window_by_one_up_to_the_limit(asked):
@@ -90,6 +92,20 @@ async def test_the_third_failure_in_a_row_leaves_one_probe_and_the_fifth_a_growi
         pauses.append(gate["next_hold_until"] and (gate["next_hold_until"] - NOW).total_seconds())
     assert windows == [4, 4, *[1] * 10]
     assert pauses == [None] * 4 + [5, 10, 20, 40, 80, 160, 300, 300]
+
+
+async def test_however_many_fail_at_once_they_are_one_episode(asked):
+    gate = await asked(failures=16, concurrency=16, send_window=16)
+    assert (gate["next_window"], gate["next_fail_streak"], gate["next_hold_until"]) == (1, 3, None)
+
+
+async def test_a_lease_that_expired_says_nothing_about_the_destination(region):
+    number = await region.subscriber("a", concurrency=8)
+    await region.arrive(*(region.announcement(f"s-{n}") for n in range(8)))
+    leases = await region.leased(8)
+    await region.settle(*(result(each, Outcome.UNKNOWN, expired=True) for each in leases))
+    row = await region.destination(number)
+    assert (row["send_window"], row["fail_streak"], row["hold_until"], row["failing_since"]) == (8, 0, None, None)
 
 
 async def test_throttling_that_names_no_time_pauses_from_one_second_up_to_a_minute(asked):

@@ -6,6 +6,8 @@
 --   hold       what Retry-After asked for (or 1 s to 1 min, doubling); from five failures in a row on, 5 s to 5 min, doubling.
 --              When it ends the window is 1: one probe goes first.
 --   probation  the window was cut to 1 and nothing has been answered 2xx since.
+--   streak     failures in a row. However many fail at once, they are one episode: they lift the streak to 3 at most, and from there
+--              each failed probe adds 1. A lease that expired says something about our worker, and nothing about the destination.
 --   episode    results of attempts leased before the last cut neither cut again nor grow the window, and no result shortens a hold.
 
 -- How many more deliveries may be queued now. Beyond the window a little look-ahead is queued, so that a permit that becomes free
@@ -48,7 +50,10 @@ LANGUAGE sql IMMUTABLE AS $$
            CASE WHEN pause.extends THEN pause.why ELSE hold_why END,
            CASE WHEN pause.extends OR broken.yes OR throttles > 0 THEN moment ELSE cut_at END,
            streak.failing, streak.throttled
-    FROM (SELECT CASE WHEN successes + answers > 0 THEN 0 ELSE fail_streak + failures END,
+    FROM (SELECT CASE WHEN successes + answers > 0 THEN 0
+                      WHEN failures = 0 THEN fail_streak
+                      WHEN fail_streak >= 3 THEN fail_streak + 1
+                      ELSE least(3, fail_streak + failures) END,
                  CASE WHEN successes + answers > 0 THEN 0 ELSE throttle_streak END + (throttles > 0)::int) AS streak(failing, throttled)
     CROSS JOIN LATERAL (SELECT failures > 0 AND streak.failing >= 3) AS broken(yes)
     CROSS JOIN LATERAL (

@@ -71,12 +71,13 @@ BEGIN
                count(l.delivery_id) AS lates,
                count(*) FILTER (WHERE t.fresh AND t.outcome = 'delivered')::int AS successes,
                count(*) FILTER (WHERE t.fresh AND t.outcome IN ('redirected', 'gone', 'unauthorized', 'rejected'))::int AS answers,
-               count(*) FILTER (WHERE t.fresh AND t.outcome IN ('failed', 'unreachable', 'unknown', 'forbidden'))::int AS failures,
+               count(*) FILTER (WHERE t.fresh AND NOT t.expired
+                                      AND t.outcome IN ('failed', 'unreachable', 'unknown', 'forbidden'))::int AS failures,
                count(*) FILTER (WHERE t.fresh AND t.outcome = 'throttled')::int AS throttles,
                max(t.hold) FILTER (WHERE t.outcome = 'throttled') AS hold_seconds,
                coalesce(bool_or(t.outcome = 'throttled' AND t.hold IS NULL), false) AS throttled_plainly,
                coalesce(bool_or(t.sent AND t.outcome = 'delivered'), false) AS any_success,
-               coalesce(bool_or(t.sent AND t.outcome NOT IN ('delivered', 'throttled')), false) AS any_failure,
+               coalesce(bool_or(t.sent AND NOT t.expired AND t.outcome NOT IN ('delivered', 'throttled')), false) AS any_failure,
                coalesce(bool_or(t.sent AND t.outcome = 'gone'), false) AS gone
         FROM result g
         LEFT JOIN LATERAL (
