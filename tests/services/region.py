@@ -50,12 +50,12 @@ class Region:
         self._version_no = 0
 
     @classmethod
-    async def open(cls, url: str, *, watched: bool = True) -> "Region":
+    async def open(cls, url: str, name: str = "eu", *, watched: bool = True) -> "Region":
         connection = await asyncpg.connect(url)
-        region = cls(url, connection)
+        region = cls(url, connection, name)
         await migrate(connection, "fanout.home", region.home)
         await migrate(connection, "fanout.ledger", region.schema)
-        await region.execute(f"INSERT INTO {region.home.quoted}.region VALUES ('eu') ON CONFLICT DO NOTHING")
+        await region.execute(f"INSERT INTO {region.home.quoted}.region VALUES ($1) ON CONFLICT DO NOTHING", name)
         if watched:
             legal = ", ".join(f"'{before}>{after}'" for before, after in TRANSITIONS if before is not None)
             await connection.execute(region.schema.sql(_ONLY_LEGAL_STEPS).replace("LEGAL", legal))
