@@ -14,12 +14,10 @@ import sys
 import time
 from pathlib import Path
 
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from fanout.embedded import EmbeddedPostgres
 from services.plans import watching
 from services.region import Region
-
-from fanout.embedded import EmbeddedPostgres
 
 DESTINATIONS = 200
 STEPS = 15

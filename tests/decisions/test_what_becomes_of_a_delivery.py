@@ -110,8 +110,18 @@ def test_three_expired_leases_in_a_row_give_the_delivery_a_rest_and_alarm_an_ope
     assert fates[2].delay_seconds == EXPIRED_REST_SECONDS
 
 
-@given(st.sampled_from(Outcome), st.integers(0, 30), st.integers(0, 5), st.integers(0, 5), st.floats(0, 1e6), chances, st.booleans())
-def test_every_outcome_has_a_fate_that_says_all_it_must(outcome, used, unauthorized, expired_streak, age, chance, expired):
+@given(
+    st.sampled_from(Outcome),
+    st.integers(0, 30),
+    st.integers(0, 5),
+    st.integers(0, 5),
+    st.floats(0, 1e6),
+    chances,
+    st.booleans(),
+)
+def test_every_outcome_has_a_fate_that_says_all_it_must(
+    outcome, used, unauthorized, expired_streak, age, chance, expired
+):
     fate = fate_of(outcome, History(used, unauthorized, expired_streak, age), POLICY, chance, expired=expired)
     assert fate.state in {State.DELIVERED, State.DEAD, State.WAITING}
     assert (fate.reason is not None) == (fate.state is State.DEAD)

@@ -1,4 +1,5 @@
 import pytest
+
 from services.region import Region
 
 

@@ -3,11 +3,11 @@
 import asyncio
 
 import asyncpg
-from services.region import released, result
 
 from fanout.ledger.claiming import claim
 from fanout.model.states import Outcome
 from fanout.transports.transport import Reference
+from services.region import released, result
 
 
 async def test_of_two_claims_of_one_reference_at_once_exactly_one_wins(region, database_url):
@@ -18,7 +18,10 @@ async def test_of_two_claims_of_one_reference_at_once_exactly_one_wins(region, d
     try:
         for reference in references:
             answers = await asyncio.gather(
-                *(claim(connection, region.schema, [reference], f"w{n}", 15) for n, connection in enumerate(connections))
+                *(
+                    claim(connection, region.schema, [reference], f"w{n}", 15)
+                    for n, connection in enumerate(connections)
+                )
             )
             assert sorted(map(len, answers)) == [0, 0, 0, 1]
     finally:
@@ -46,7 +49,9 @@ async def test_an_unknown_reference_does_nothing(region):
 async def test_what_the_gate_refuses_goes_back_to_waiting_with_its_place_kept(region):
     number = await region.subscriber("a", concurrency=2)
     await region.arrive(*(region.announcement(f"s-{n}") for n in range(3)))
-    before = {row["id"]: row["eligible_at"] for row in await region.rows("SELECT id, eligible_at FROM {schema}.delivery")}
+    before = {
+        row["id"]: row["eligible_at"] for row in await region.rows("SELECT id, eligible_at FROM {schema}.delivery")
+    }
     references = await region.promote()
     assert len(references) == 3  # two permits and one of look-ahead
     leases = await region.claim(references)
@@ -79,7 +84,9 @@ async def test_lowering_a_limit_cuts_nothing_and_stops_new_leases(region):
     number = await region.subscriber("a", concurrency=4)
     await region.arrive(*(region.announcement(f"s-{n}") for n in range(10)))
     leases = await region.leased(4)
-    await region.execute("UPDATE {schema}.destination SET concurrency = 2, send_window = 2, wake_at = now() WHERE id = $1", number)
+    await region.execute(
+        "UPDATE {schema}.destination SET concurrency = 2, send_window = 2, wake_at = now() WHERE id = $1", number
+    )
     for lease in leases[:2]:
         await region.settle(result(lease))
         assert await region.claim(await region.promote()) == []

@@ -17,13 +17,17 @@ SQL = settings(max_examples=100, deadline=None, suppress_health_check=[HealthChe
 @SQL
 @given(event_type=words)
 async def test_the_database_tries_the_patterns_that_the_reference_tries(region, event_type):
-    assert set(await region.value("SELECT {schema}.pattern_candidates($1)", event_type)) == set(pattern_candidates(event_type))
+    assert set(await region.value("SELECT {schema}.pattern_candidates($1)", event_type)) == set(
+        pattern_candidates(event_type)
+    )
     assert all(pattern_matches(each, event_type) for each in pattern_candidates(event_type))
 
 
 @SQL
 @given(
-    wanted_labels=st.dictionaries(st.sampled_from("abc"), st.lists(st.sampled_from(["x", "y", "ü", ""]), max_size=3), max_size=3),
+    wanted_labels=st.dictionaries(
+        st.sampled_from("abc"), st.lists(st.sampled_from(["x", "y", "ü", ""]), max_size=3), max_size=3
+    ),
     labels=st.dictionaries(st.sampled_from("abc"), st.sampled_from(["x", "y", "ü"]), max_size=3),
 )
 async def test_the_database_matches_labels_as_the_reference_does(region, wanted_labels, labels):

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.region import result
-
 from fanout.ledger.claiming import Lease
 from fanout.model.states import Outcome
+from services.region import result
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 GATE = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -59,7 +58,9 @@ async def test_for_any_results(
     if held_until is not None:
         assert gate["next_hold_until"] >= held_until, "no result shortens a hold"
     if asks is not None:
-        assert gate["next_hold_until"] >= NOW + timedelta(seconds=asks) - timedelta(microseconds=1), "it waits as long as it was asked to"
+        assert gate["next_hold_until"] >= NOW + timedelta(seconds=asks) - timedelta(microseconds=1), (
+            "it waits as long as it was asked to"
+        )
     if gate["next_hold_until"] != held_until:
         assert (gate["next_window"], gate["next_probation"]) == (1, True), "one probe follows a hold"
     if throttles or failures:
@@ -152,7 +153,10 @@ async def test_after_a_hold_one_probe_goes_first_and_then_traffic_opens_slowly(r
     await region.settle(*(result(each, Outcome.THROTTLED, hold_seconds=60.0) for each in leases))
     assert await region.promote() == []
     assert (await region.rows("SELECT sum(budget_used) AS used FROM {schema}.delivery"))[0]["used"] == 0
-    await region.execute("UPDATE {schema}.destination SET hold_until = clock_timestamp(), wake_at = clock_timestamp() WHERE id = $1", number)
+    await region.execute(
+        "UPDATE {schema}.destination SET hold_until = clock_timestamp(), wake_at = clock_timestamp() WHERE id = $1",
+        number,
+    )
     in_flight = []
     for _ in range(4):
         leases = await region.claim(await region.promote())

@@ -6,13 +6,13 @@ import random
 from collections import Counter
 
 import asyncpg
-from services.region import released, result
 
 from fanout.ledger.claiming import claim
 from fanout.ledger.promotion import promote
 from fanout.ledger.settlement import settle
 from fanout.ledger.sweeping import requeue_lost
 from fanout.model.states import Outcome
+from services.region import released, result
 
 CONNECTIONS = 8
 DESTINATIONS = 600
@@ -54,7 +54,8 @@ async def test_many_connections_never_exceed_a_limit_and_the_counters_equal_a_re
                         over.append((lease.destination_id, held[lease.destination_id]))
                 await asyncio.sleep(chance.random() * 0.01)
                 results = [
-                    released(lease) if chance.random() < 0.4 else result(lease, Outcome.FAILED, counts=False) for lease in leases
+                    released(lease) if chance.random() < 0.4 else result(lease, Outcome.FAILED, counts=False)
+                    for lease in leases
                 ]
                 for lease in leases:
                     held[lease.destination_id] -= 1

@@ -1,11 +1,11 @@
 """Promotion: fair, as much as each gate allows, never asleep while there is work, and at a cost that does not grow with the backlog."""
 
 import pytest
-from services.plans import watching
-from services.region import result
 
 from fanout.ledger.promotion import seconds_to_next_wake, wake_missed
 from fanout.ledger.sweeping import close_out, expired_leases, requeue_lost
+from services.plans import watching
+from services.region import result
 
 BACKLOG = """
 INSERT INTO {schema}.version (version_no, shipment_no, shipment_id, version, event_type, labels, payload, accepted_at, eligible_at)
@@ -51,7 +51,9 @@ async def test_a_full_destination_sleeps_until_a_settlement_wakes_it(region):
 
 async def test_what_is_due_later_wakes_its_destination_then(region):
     await region.subscriber("a")
-    await region.arrive(region.announcement("later", delay_seconds=30.0), region.announcement("latest", delay_seconds=3000.0))
+    await region.arrive(
+        region.announcement("later", delay_seconds=30.0), region.announcement("latest", delay_seconds=3000.0)
+    )
     assert await region.promote() == []
     assert 25 < await seconds_to_next_wake(region.connection, region.schema) <= 30
 
@@ -133,7 +135,9 @@ async def test_no_step_of_the_hot_path_reads_the_delivery_table_from_end_to_end(
             await wake_missed(region.connection, region.schema)
             await region.rows("SELECT * FROM {schema}.take_queued(100, 5)")
             await region.rows("SELECT * FROM {schema}.recount_permits()")
-        await region.execute("UPDATE {schema}.destination SET disabled_at = now(), disabled_why = 'disabled' WHERE id = 1")
+        await region.execute(
+            "UPDATE {schema}.destination SET disabled_at = now(), disabled_why = 'disabled' WHERE id = 1"
+        )
         await close_out(region.connection, region.schema, 100)
     assert len(watched.plans) > 100
     assert "delivery" not in watched.scanned_whole()

@@ -4,20 +4,24 @@ import asyncio
 
 import asyncpg
 import pytest
-from services.region import released, result
 
 from fanout.ledger.settlement import settle
 from fanout.ledger.sweeping import expired_leases
 from fanout.model.states import Outcome, Reason, State
+from services.region import released, result
 
 
 async def expire(region, lease):
     """End a lease early and settle it as the sweep does."""
-    await region.execute("UPDATE {schema}.delivery SET lease_until = clock_timestamp() - interval '1 ms' WHERE id = $1", lease.delivery_id)
+    await region.execute(
+        "UPDATE {schema}.delivery SET lease_until = clock_timestamp() - interval '1 ms' WHERE id = $1",
+        lease.delivery_id,
+    )
     [expired] = await expired_leases(region.connection, region.schema, 10)
     assert expired.token == lease.token
     return await region.settle(
-        result(lease, Outcome.UNKNOWN, expired=True, duration_ms=None, started_ms=None, config_version=None), worker="sweep"
+        result(lease, Outcome.UNKNOWN, expired=True, duration_ms=None, started_ms=None, config_version=None),
+        worker="sweep",
     )
 
 
@@ -84,7 +88,12 @@ async def test_an_expired_lease_leaves_an_unknown_attempt_that_counts(region):
     [lease] = await region.leased()
     await expire(region, lease)
     delivery = await region.delivery(lease.delivery_id)
-    assert (delivery["state"], delivery["attempts"], delivery["budget_used"], delivery["expired_streak"]) == ("waiting", 1, 1, 1)
+    assert (delivery["state"], delivery["attempts"], delivery["budget_used"], delivery["expired_streak"]) == (
+        "waiting",
+        1,
+        1,
+        1,
+    )
     [attempt] = await region.rows("SELECT * FROM {schema}.attempt")
     assert (attempt["outcome"], attempt["expired"], attempt["n"]) == ("unknown", True, 1)
     assert (await region.destination(number))["unknown_attempts"] == 1

@@ -2,10 +2,10 @@
 
 import asyncpg
 import pytest
-from services.region import released, result
 
 from fanout.ledger import sweeping
 from fanout.model.states import TRANSITIONS, Ordering, Outcome, Reason, State
+from services.region import released, result
 
 
 async def labels_of(region, name):
@@ -26,7 +26,7 @@ async def test_every_legal_step_but_redrive_and_supersede_is_taken_by_an_operati
     await region.arrive(region.announcement("secret", event_type="other"), forbidden=True)  # not there yet > dead
 
     references = await region.promote()
-    complete, retry, throttle, fail, release, lost = await region.claim(references[:5]) + [references[5]]
+    complete, retry, throttle, fail, release, _lost = await region.claim(references[:5]) + [references[5]]
     await region.settle(
         result(complete),
         result(retry, Outcome.FAILED, delay_seconds=60.0),
@@ -35,13 +35,20 @@ async def test_every_legal_step_but_redrive_and_supersede_is_taken_by_an_operati
         released(release),
     )
     await sweeping.requeue_lost(region.connection, region.schema, 0.0, 10)
-    await region.execute("UPDATE {schema}.destination SET hold_until = NULL, probation = false, send_window = 10, wake_at = now()")
+    await region.execute(
+        "UPDATE {schema}.destination SET hold_until = NULL, probation = false, send_window = 10, wake_at = now()"
+    )
     assert len(await region.promote()) == 3
-    await region.execute("UPDATE {schema}.destination SET disabled_at = now(), disabled_why = 'disabled' WHERE id = $1", first)
+    await region.execute(
+        "UPDATE {schema}.destination SET disabled_at = now(), disabled_why = 'disabled' WHERE id = $1", first
+    )
     while await sweeping.close_out(region.connection, region.schema, 100):
         pass
 
-    steps = {(row["before"] or None, row["after"]) for row in await region.rows("SELECT before, after FROM {schema}.step_taken")}
+    steps = {
+        (row["before"] or None, row["after"])
+        for row in await region.rows("SELECT before, after FROM {schema}.step_taken")
+    }
     assert steps == {(before, after) for before, after in TRANSITIONS} - {(State.DEAD, State.WAITING)}
 
 

@@ -1,10 +1,10 @@
 """The promises, on real processes that are stopped, killed and lied to."""
 
 import pytest
-from services.deployment import Deployment
-from services.region import Region
 
 from fanout.receiver import serve
+from services.deployment import Deployment
+from services.region import Region
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import time
 from importlib.resources import files
 
 import pytest
+
+from fanout.receiver import serve
 from services.deployment import QUICK
 from services.region import Region
 from services.waiting import eventually
-
-from fanout.receiver import serve
 
 VERSIONS = int(os.environ.get("FANOUT_TEST_DAY_VERSIONS", "250"))
 OUTAGE_SECONDS = float(os.environ.get("FANOUT_TEST_OUTAGE_SECONDS", "3"))
@@ -72,7 +72,9 @@ class Day:
         return json.loads(role.log[role.log.index("{") :])
 
     async def delivered(self, count: int) -> None:
-        await eventually(lambda: self.receiver.stats.total("delivered_keys") >= count, DEADLINE, f"{count} delivered keys")
+        await eventually(
+            lambda: self.receiver.stats.total("delivered_keys") >= count, DEADLINE, f"{count} delivered keys"
+        )
 
     async def over(self) -> None:
         async def nothing_open() -> bool:
@@ -108,7 +110,9 @@ class Day:
             assert await region.drift() == []
             duplicates = [key for each in stats.subscribers.values() for key in each.duplicate_keys]
             assert len(duplicates) <= unknown
-        print(f"day: {expected} delivered, {stats.total('requests')} requests, {stats.total('duplicates')} duplicates, {unknown} unknown attempts")
+        print(
+            f"day: {expected} delivered, {stats.total('requests')} requests, {stats.total('duplicates')} duplicates, {unknown} unknown attempts"
+        )
 
 
 @pytest.fixture

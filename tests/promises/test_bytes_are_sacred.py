@@ -2,10 +2,10 @@
 
 import hashlib
 
-from services.region import SECRET
 from standardwebhooks import Webhook
 
 from fanout.model.shipment import PAYLOAD_BYTES_MAX, ShipmentVersion
+from services.region import SECRET
 
 PAYLOADS = {
     "nul": b'{"a":"x\x00y"}',
@@ -28,7 +28,10 @@ async def test_payloads_arrive_with_the_same_sha_256_also_on_a_retry_and_their_s
     deployment.receiver.use([{"when": {"every": 2}, "answer": 500}])
     deployment.start()
     await deployment.publish(
-        *(ShipmentVersion(name, 1, "shipment.booked", payload, f"application/x-{name}") for name, payload in PAYLOADS.items())
+        *(
+            ShipmentVersion(name, 1, "shipment.booked", payload, f"application/x-{name}")
+            for name, payload in PAYLOADS.items()
+        )
     )
     await deployment.delivered(len(PAYLOADS), 40)
     seen = set()

@@ -3,11 +3,11 @@
 import asyncio
 
 import asyncpg
-from services.deployment import versions
-from services.waiting import eventually
 
 from fanout.home.publishing import Verdict
 from fanout.model.shipment import ShipmentVersion
+from services.deployment import versions
+from services.waiting import eventually
 
 ARRIVED = "the request at the subscriber"
 
@@ -23,12 +23,16 @@ async def test_a_worker_killed_between_the_answer_and_the_commit_leads_to_a_seco
     blocker = await asyncpg.connect(deployment.region.url)
     lock = blocker.transaction()
     await lock.start()
-    await blocker.execute(deployment.region.schema.sql("SELECT FROM {schema}.destination WHERE id = $1 FOR UPDATE"), number)
+    await blocker.execute(
+        deployment.region.schema.sql("SELECT FROM {schema}.destination WHERE id = $1 FOR UPDATE"), number
+    )
     await eventually(lambda: deployment.receiver.stats.answers[200] == 1, 10, "the answer 200")
     await eventually(_settlement_waits(deployment), 10, "a settlement that waits for our lock")
     consumer.kill()
     await consumer.ended()
-    await blocker.execute(f"SELECT pg_terminate_backend(pid) {THE_SETTLEMENT}")  # else the server would commit for the dead
+    await blocker.execute(
+        f"SELECT pg_terminate_backend(pid) {THE_SETTLEMENT}"
+    )  # else the server would commit for the dead
     await lock.rollback()
     await blocker.close()
 
@@ -59,7 +63,9 @@ async def test_a_result_that_comes_after_the_lease_ended_is_late_and_changes_not
     deployment.start()
     await deployment.publish(*versions(1))
     await eventually(lambda: deployment.receiver.stats.total("requests") == 1, 20, ARRIVED)
-    await deployment.region.execute("UPDATE {schema}.delivery SET lease_until = clock_timestamp() WHERE state = 'leased'")
+    await deployment.region.execute(
+        "UPDATE {schema}.delivery SET lease_until = clock_timestamp() WHERE state = 'leased'"
+    )
     await deployment.delivered(1)
     [before] = await deployment.region.rows("SELECT * FROM {schema}.delivery")
 

@@ -42,11 +42,19 @@ async def test_410_disables_the_destination_and_ends_its_deliveries(deployment):
 async def test_each_answer_has_its_outcome(deployment):
     wanted = {
         "ok": ([{"answer": 204}], [(1, "delivered")], None),
-        "redirect": ([{"answer": 302, "headers": {"Location": "http://127.0.0.1:1/x"}}], [(1, "redirected")], "redirected"),
+        "redirect": (
+            [{"answer": 302, "headers": {"Location": "http://127.0.0.1:1/x"}}],
+            [(1, "redirected")],
+            "redirected",
+        ),
         "rejected": ([{"answer": 422}], [(1, "rejected")], "rejected"),
         "once-500": ([{"when": {"first": 1}, "answer": 500}], [(1, "failed"), (2, "delivered")], None),
         "key": ([{"answer": 401}], [(1, "unauthorized"), (2, "unauthorized"), (3, "unauthorized")], "unauthorized"),
-        "key-rotated": ([{"when": {"first": 2}, "answer": 403}], [(1, "unauthorized"), (2, "unauthorized"), (3, "delivered")], None),
+        "key-rotated": (
+            [{"when": {"first": 2}, "answer": 403}],
+            [(1, "unauthorized"), (2, "unauthorized"), (3, "delivered")],
+            None,
+        ),
         "hangs-once": ([{"when": {"first": 1}, "hang_seconds": 20}], [(1, "unknown"), (2, "delivered")], None),
         "closes": ([{"when": {"first": 1}, "close": True}], [(1, "unknown"), (2, "delivered")], None),
     }

@@ -1,12 +1,11 @@
 """A deployment of real processes around one region, with a receiver in the test's own process."""
 
-from services.region import Region
-from services.roles import Role, Roles
-from services.waiting import eventually
-
 from fanout.home.publishing import Receipt, publish_many
 from fanout.model.shipment import ShipmentVersion
 from fanout.receiver import ReceiverServer
+from services.region import Region
+from services.roles import Role, Roles
+from services.waiting import eventually
 
 QUICK = {
     "FANOUT_ALLOW_NETWORKS": "127.0.0.0/8",

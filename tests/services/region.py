@@ -101,12 +101,25 @@ class Region:
         return int(number)
 
     def announcement(
-        self, shipment_id: str = "s-1", version: int = 1, *, event_type: str = "shipment.booked", labels: str = "{}",
-        age_seconds: float = 0.0, delay_seconds: float = 0.0,
+        self,
+        shipment_id: str = "s-1",
+        version: int = 1,
+        *,
+        event_type: str = "shipment.booked",
+        labels: str = "{}",
+        age_seconds: float = 0.0,
+        delay_seconds: float = 0.0,
     ) -> Announcement:
         self._version_no += 1
         return Announcement(
-            self._version_no, abs(hash(shipment_id)) % 10**9, shipment_id, version, event_type, labels, age_seconds, delay_seconds
+            self._version_no,
+            abs(hash(shipment_id)) % 10**9,
+            shipment_id,
+            version,
+            event_type,
+            labels,
+            age_seconds,
+            delay_seconds,
         )
 
     async def arrive(
@@ -122,7 +135,9 @@ class Region:
     async def promote(self, most: int = 64) -> list[Reference]:
         return await promote(self.connection, self.schema, most)
 
-    async def claim(self, references: Sequence[Reference], worker: str = "w", margin_seconds: float = 15) -> list[Lease]:
+    async def claim(
+        self, references: Sequence[Reference], worker: str = "w", margin_seconds: float = 15
+    ) -> list[Lease]:
         return await claim(self.connection, self.schema, references, worker, margin_seconds)
 
     async def settle(self, *settlements: Settlement, worker: str = "w") -> list[Settled]:

@@ -4,12 +4,12 @@ import asyncio
 import time
 
 import pytest
-from services.region import Region
-from services.waiting import eventually
 
 from fanout.database.schema import Schema
 from fanout.transports.ledger import LedgerConsuming, LedgerPublishing
 from fanout.transports.transport import Reference
+from services.region import Region
+from services.waiting import eventually
 
 
 class LedgerTransport:
