@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from fanout.api.app import check_binding
 from fanout.embedded import EmbeddedPostgres
 from fanout.running.http import bind
 from fanout.running.roles import Process, run_process
@@ -24,6 +25,7 @@ async def up(settings: Settings, data: Path | None, say: Say, environ: Mapping[s
     if data is not None and settings.home.database_url is not None:
         why = "a database is known already, so none is started"
         raise SettingsError.field("--data", why, f"leave it out, or unset {DATABASE_URL} and home.database_url")
+    check_binding(settings)
     listener = bind(settings.http)
     stop = Stop()
     try:
