@@ -18,7 +18,8 @@ from fanout.model.subscriber import SubscriberRules, merge_patch, parse_subscrib
 
 RULES = SubscriberRules({"eu": (ip_network("127.0.0.0/8"),), "us": ()}, concurrency=7, timeout_seconds=20)
 SECRET = "whsec_" + "aHVzaGh1c2hodXNo" * 2
-OTHER_SECRET = Secret.new().reveal()
+OTHER_SECRET = "whsec_" + "b3RoZXJvdGhlcm90" * 2
+SIX_SECRETS = ["whsec_" + "aHVzaGh1c2hodXN" + letter + "aHVzaGh1c2hodXNo" for letter in "ghijkl"]
 SMALLEST = {"region": "eu", "endpoint": "https://h.example/?key=hush", "event_types": ["shipment.*"]}
 FULL = SMALLEST | {
     "labels": {"carrier": ["UA", "DL"]}, "concurrency": 8, "rate_per_second": 2.5, "ordering": "latest",
@@ -80,7 +81,7 @@ WRONG = [
     ({"retry_statuses": [399]}, "retry_statuses[0]"), ({"retry_statuses": [500, 600]}, "retry_statuses[1]"), ({"retry_statuses": 500}, "retry_statuses"),
     ({"retry_statuses": [True]}, "retry_statuses[0]"),
     ({"secrets": []}, "secrets"), ({"secrets": [SECRET] * 2}, "secrets"), ({"secrets": SECRET}, "secrets"), ({"secrets": ["hush"]}, "secrets[0]"),
-    ({"secrets": [Secret.new().reveal() for _ in range(6)]}, "secrets"), ({"secrets": [SECRET, None]}, "secrets[1]"),
+    ({"secrets": SIX_SECRETS}, "secrets"), ({"secrets": [SECRET, None]}, "secrets[1]"),
     ({"secrets": ["whsec_hush!"]}, "secrets[0]"), ({"secrets": ["whsec_hush"]}, "secrets[0]"), ({"secrets": ["whsec_é"]}, "secrets[0]"),
     ({"secrets": ["whsec_" + "A" * 88]}, "secrets[0]"), ({"secrets": ["whsec_" + "A" * 28]}, "secrets[0]"), ({"secrets": [SECRET + "\n"]}, "secrets[0]"),
     ({"colour": "hush"}, "colour"), ({"Region": "eu"}, "Region"), ({"subscriber_id": "a"}, "subscriber_id"), ({"a\nb": 1}, "a\\nb"),
