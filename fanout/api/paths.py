@@ -39,12 +39,12 @@ class Paths:
         call = Call(scope, receive, self._buffered)
         try:
             answer = await self._answer(call)
-            self.answered[str(answer.status)] += 1
-            await _send(call, answer, send)
         except CallerGone:
             return
         finally:
-            call.let_go()
+            call.let_go()  # before the answer is sent: whoever takes it slowly holds nothing
+        self.answered[str(answer.status)] += 1
+        await _send(call, answer, send)
 
     async def _answer(self, call: Call) -> Answer:
         try:

@@ -7,7 +7,7 @@ import tracemalloc
 
 import asyncpg
 import pytest
-from served import Served, fields_of, pieces, problem_of
+from served import Served, fields_of, pieces, problem_of, serving, settings_for
 
 from services import eventually
 
@@ -266,3 +266,24 @@ async def test_of_twenty_different_contents_exactly_one_is_accepted(api: Served)
         assert sorted(each.status_code for each in answers) == [202] + [409] * 19
         winner = next(n for n, each in enumerate(answers) if each.status_code == 202)
         assert await api.value("SELECT payload FROM {schema}.version WHERE version = $1", round_) == b"%d" % winner
+
+
+async def test_a_body_that_drips_is_given_up(api: Served, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("fanout.api.call.BODY_SECONDS", 0.1)
+    status, headers, _ = await api.raw(
+        b"PUT /v1/shipments/s/versions/1 HTTP/1.1\r\nHost: x\r\nFanout-Event-Type: a\r\nContent-Length: 100\r\n\r\nhalf"
+    )
+    assert (status, headers["connection"]) == (408, "close")
+    assert await api.value("SELECT count(*) FROM {schema}.version") == 0
+
+
+async def test_more_bodies_at_once_than_memory_is_meant_for_are_503_and_the_room_comes_back(
+    ready_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("fanout.api.call.Buffered.__init__.__defaults__", (3 * MIB,))
+    async with serving(settings_for(ready_url)) as api:
+        answers = await asyncio.gather(*(api.put(version=n, body=bytes(MIB)) for n in range(12)))
+        refused = [each for each in answers if each.status_code == 503]
+        assert all(each.headers["retry-after"] for each in refused)
+        assert {each.status_code for each in answers} == {202, 503}
+        assert (await api.put(version=50, body=bytes(MIB))).status_code == 202
