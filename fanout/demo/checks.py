@@ -85,17 +85,20 @@ class Check:
 
 
 def checks(sums: Sequence[RegionSum]) -> list[Check]:
-    """All of them have to be true."""
+    """All of them have to be true. While something is open the receivers are ahead of the ledgers, and not compared."""
     over = [line for each in sums for line in each.over_limit()]
-    differences = [f"{each.region}: {line}" for each in sums for line in disagreements(each)]
     unsigned = sum(each.seen["total"]["bad_signatures"] for each in sums)
-    return [
+    ended = _ended(sums)
+    asked = [
         Check("balanced: accepted = delivered + dead + open, and home's book says the same", *_balance(sums)),
-        Check("everything has ended: nothing is open", *_ended(sums)),
+        Check("everything has ended: nothing is open", *ended),
         Check("no subscriber ever saw more requests at once than its limit", not over, _some(over)),
-        Check("the receivers counted what the ledgers say", not differences, _some(differences)),
         Check("every signature was right", unsigned == 0, f"{unsigned} were not" if unsigned else ""),
     ]
+    if ended[0]:
+        differences = [f"{each.region}: {line}" for each in sums for line in disagreements(each)]
+        asked.append(Check("the receivers counted what the ledgers say", not differences, _some(differences)))
+    return asked
 
 
 def disagreements(each: RegionSum) -> list[str]:

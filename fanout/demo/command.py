@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fanout.database.connection import connect
+from fanout.database.errors import describe, is_transient
 from fanout.database.schema import Schema
 from fanout.demo.checks import Check, RegionSum, checks
 from fanout.demo.day import read_day
@@ -39,7 +40,9 @@ class _Interruption:
     """The first signal ends what is under way, by cancelling it; everything is then taken down in order."""
 
     def __init__(self) -> None:
-        self._task = asyncio.current_task()
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
         self._looking_around = asyncio.Event()
         self.by: int | None = None
         self.keeping = False
@@ -60,12 +63,15 @@ class _Interruption:
         self.keeping = True
         await self._looking_around.wait()
 
+    def over(self) -> None:
+        """The cancellation has done its work."""
+        self._task.uncancel()
+
     def _received(self, number: int) -> None:
         if self.keeping:
             self._looking_around.set()
         elif self.by is None:
             self.by = number
-            assert self._task is not None
             self._task.cancel()
 
 
@@ -160,6 +166,8 @@ async def _watch(stage: Stage, publishing: "asyncio.Task[None]", progress: Progr
     connection = await connect(stage.url, BY)
     try:
         while True:
+            for receiver in stage.receivers.values():
+                receiver.insist_on_life()
             published = publishing.done()
             glances = {name: await glance(connection, stage.home, name, schema) for name, schema in schemas.items()}
             progress.looked(glances)
@@ -254,6 +262,8 @@ def _foreseen(error: BaseException) -> str | None:
         error = error.exceptions[0]
     if isinstance(error, EmbeddedPostgresError | ReceiverFailed):
         return str(error)
+    if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | ConnectionError) and is_transient(error):
+        return f"PostgreSQL went away in the middle: {describe(error)}"
     if isinstance(error, TimeoutError):
         return "PostgreSQL, schemas and receivers were not ready in time: is this machine very busy?"
     return None

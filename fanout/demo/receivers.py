@@ -28,9 +28,15 @@ class ReceiverFailed(Exception):  # noqa: N818 - reads as what it says
 class LocalReceiver:
     """A running receiver and its control calls."""
 
-    def __init__(self, url: str, control: httpx2.AsyncClient) -> None:
+    def __init__(self, url: str, process: asyncio.subprocess.Process, control: httpx2.AsyncClient) -> None:
         self.url = url
+        self._process = process
         self._control = control
+
+    def insist_on_life(self) -> None:
+        """Raises ReceiverFailed where the process has ended: everything sent to it would be tried again for days."""
+        if self._process.returncode is not None:
+            raise ReceiverFailed(f"the receiver at {self.url} ended with {self._process.returncode} in the middle")
 
     async def use(self, script: Sequence[Mapping[str, Any]]) -> None:
         """From now on it answers by this script, whose counts and clock start now."""
@@ -72,7 +78,7 @@ async def local_receivers(names: Iterable[str]) -> AsyncIterator[dict[str, Local
             for name, process in processes.items():
                 url = await _listening(process)
                 control = httpx2.AsyncClient(base_url=url, trust_env=False, timeout=CONTROL_SECONDS_MAX)
-                receivers[name] = LocalReceiver(url, await stack.enter_async_context(control))
+                receivers[name] = LocalReceiver(url, process, await stack.enter_async_context(control))
             yield receivers
     finally:
         for process in processes.values():
