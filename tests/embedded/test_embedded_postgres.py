@@ -185,7 +185,7 @@ async def test_a_killed_server_comes_back_with_what_was_committed(own_postgres):
     await value_of(url, "create table book as select 41 as n")
     client = await asyncpg.connect(url)
     await own_postgres.kill()
-    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)):
         await client.fetchval("select 1")
     await client.close(timeout=1)
     assert not own_postgres.running
@@ -214,7 +214,7 @@ async def test_a_restart_cuts_clients_and_keeps_the_address(own_postgres, mode):
     before = own_postgres.dsn, own_postgres.tcp_port
     client = await asyncpg.connect(own_postgres.dsn)
     await own_postgres.restart(mode)
-    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)):
         await client.fetchval("select 1")
     await client.close(timeout=1)
     assert (own_postgres.dsn, own_postgres.tcp_port) == before
