@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import socket
 import tracemalloc
 
 import asyncpg
@@ -236,6 +237,20 @@ async def test_a_body_without_end_is_refused_at_the_limit_and_its_memory_is_let_
         tracemalloc.stop()
     assert status == 413
     assert peak_bytes < 4 * MIB, "of 25 MiB that were sent"
+
+
+async def test_a_caller_that_sends_all_before_it_reads_still_gets_the_refusal(api: Served):
+    def send_then_read() -> bytes:
+        with socket.create_connection(("127.0.0.1", api.port), timeout=10) as plain:
+            plain.sendall(
+                b"PUT /v1/shipments/s/versions/1 HTTP/1.1\r\nHost: x\r\nFanout-Event-Type: a\r\n"
+                b"Content-Length: %d\r\n\r\n" % (6 * MIB)
+            )
+            for _ in range(6):
+                plain.sendall(bytes(MIB))
+            return plain.recv(65536)
+
+    assert (await asyncio.to_thread(send_then_read)).startswith(b"HTTP/1.1 413 ")
 
 
 async def test_a_body_that_breaks_off_is_not_published(api: Served):
