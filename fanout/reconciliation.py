@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import asyncpg
 
-from fanout.database.errors import describe
+from fanout.database.errors import CONNECTION_LOST, describe
 from fanout.database.fetching import Fetches
 from fanout.database.schema import Schema
 from fanout.home.inspection import OutboxFigures, finished_pages, names_of, outbox_figures
@@ -127,5 +127,5 @@ async def read_region(answer: Awaitable[Answer]) -> Answer:
         return await answer
     except (asyncpg.UndefinedFunctionError, asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError) as error:
         raise UnreadableError(f"its schema is not up to date, run `fanout migrate` ({describe(error)})") from error
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, EOFError) as error:
+    except (asyncpg.PostgresError, *CONNECTION_LOST) as error:
         raise UnreadableError(describe(error)) from error

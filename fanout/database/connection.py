@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
-from fanout.database.errors import breaks_connection
+from fanout.database.errors import CONNECTION_LOST, breaks_connection
 
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 60
@@ -83,5 +83,5 @@ class SteadyConnection:
         if connection is not None and not connection.is_closed():
             try:
                 await connection.close(timeout=2)
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except (asyncpg.PostgresError, *CONNECTION_LOST):
                 connection.terminate()
