@@ -5,8 +5,8 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from fanout.database.schema import Schema
 from fanout.demo.checks import Check, RegionSum, checks
 from fanout.demo.day import read_day
 from fanout.demo.figures import glance, most_eventful, read_ledger
+from fanout.demo.interruption import Interruption
 from fanout.demo.progress import Progress, shown_progress
 from fanout.demo.receivers import ReceiverFailed
 from fanout.demo.report import answers, phases_line, reconciliation, stdout, story
@@ -33,46 +34,6 @@ from fanout.telemetry.logs import configure_logs
 OVERALL_SECONDS_MAX = 300.0
 LOOK_EVERY_SECONDS = 0.4
 DONE, FAILED = 0, 1
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class _Interruption:
-    """The first signal ends what is under way, by cancelling it; everything is then taken down in order."""
-
-    def __init__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._looking_around = asyncio.Event()
-        self.by: int | None = None
-        self.keeping = False
-
-    @contextmanager
-    def on_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._received, number)
-        try:
-            yield
-        finally:
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
-
-    async def kept(self) -> None:
-        """Until the next signal, which is no interruption: that was agreed."""
-        self.keeping = True
-        await self._looking_around.wait()
-
-    def over(self) -> None:
-        """The cancellation has done its work."""
-        self._task.uncancel()
-
-    def _received(self, number: int) -> None:
-        if self.keeping:
-            self._looking_around.set()
-        elif self.by is None:
-            self.by = number
-            self._task.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +63,7 @@ async def run_demo(
     stays until the next signal. ``versions``: only the first so many of the day. After ``overall_seconds`` it says what is
     open, and fails.
     """
-    interruption = _Interruption()
+    interruption = Interruption()
     with interruption.on_signals():
         try:
             return await _demo(interruption, json_output, keep, versions, overall_seconds)
@@ -121,7 +82,7 @@ async def run_demo(
 
 
 async def _demo(
-    interruption: _Interruption, json_output: bool, keep: bool, versions: int | None, overall_seconds: float
+    interruption: Interruption, json_output: bool, keep: bool, versions: int | None, overall_seconds: float
 ) -> int:
     ends_at = asyncio.get_running_loop().time() + overall_seconds
     async with AsyncExitStack() as stack:
@@ -191,7 +152,7 @@ async def _add_up(stage: Stage) -> _Sum:
     document: dict[str, Any] = {
         "ok": all(check.ok for check in asked),
         "balanced": balanced([each.book for each in sums]),
-        "transport": sorted({region.transport for region in stage.settings.regions.values()}),
+        "transport": " and ".join(sorted({region.transport for region in stage.settings.regions.values()})),
         "regions": {each.region: each.document() for each in sums},
         "checks": [{"question": check.question, "ok": check.ok, "detail": check.detail} for check in asked],
         "delivery": delivery and delivery[1].document(delivery[0]),
@@ -228,8 +189,10 @@ def _print(total: _Sum, progress: Progress) -> None:
     out = stdout()
     out.print(reconciliation(total.document))
     out.print(answers(total.checks), end="")
-    transport = " and ".join(total.document["transport"])
-    out.print(f"Transport: {transport}. {phases_line(progress.state.phases, progress.state.seconds)}\n", soft_wrap=True)
+    out.print(
+        f"Transport: {total.document['transport']}. {phases_line(progress.state.phases, progress.state.seconds)}\n",
+        soft_wrap=True,
+    )
     if total.delivery is not None:
         out.print("One delivery, from the ledger alone:\n")
         out.print(story(total.delivery[1]), soft_wrap=True)

@@ -49,9 +49,9 @@ _SUMMED: Sequence[Sequence[tuple[str, str]]] = (
         ("late results", "late_results"),
     ),
     (
-        ("seen by the receivers: requests", "receiver_requests"),
-        ("keys accepted", "receiver_keys_accepted"),
-        ("duplicates", "receiver_duplicates"),
+        ("requests that the receivers saw", "receiver_requests"),
+        ("keys that they accepted", "receiver_keys_accepted"),
+        ("  and accepted again: duplicates", "receiver_duplicates"),
         ("wrong signatures", "receiver_bad_signatures"),
         ("before a Retry-After was over", "receiver_too_early"),
         ("subscribers at their limit", "subscribers_at_their_limit"),
