@@ -22,6 +22,19 @@ app.add_typer(deliveries, name="deliveries")
 
 
 @app.command()
+def demo(
+    json: Json = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep everything running at the end, until Ctrl-C.")] = False,
+    versions: Annotated[int | None, typer.Option(min=1, help="Only the first so many versions of the day.")] = None,
+) -> int:
+    """The main job on this machine alone: a real day, two regions, and the sum."""
+    from fanout.cli.ending import run
+    from fanout.demo.command import run_demo
+
+    return run(run_demo(json_output=json, keep=keep, versions=versions))
+
+
+@app.command()
 def up(
     data: Annotated[
         Path | None, typer.Option(help="Folder of the PostgreSQL that is started where no database is known.")

@@ -125,12 +125,13 @@ def _of_server(place: Place, row: asyncpg.Record) -> Iterator[Check]:
         yield Check(what, "a standby, which takes no writes", f"let {place.setting} name the primary")
     elif row["read_only"]:
         yield Check(what, "default_transaction_read_only is on", "switch it off for this database and user")
-    elif not row["fsync"]:
-        yield Check(what, "fsync is off: what was accepted may be lost when the machine fails", "switch fsync on")
     elif row["encoding"] != "UTF8":
         yield Check(what, f"its encoding is {row['encoding']}", "make a database with ENCODING 'UTF8'")
     else:
         yield Check(what, "yes")
+    lost = "fsync is off: what was accepted may be lost when the machine fails"
+    durable = Check(f"{place.name}: durable", "yes" if row["fsync"] else lost)
+    yield durable if row["fsync"] else replace(durable, mend="switch fsync on")
 
 
 async def _schema(place: Place, connection: asyncpg.Connection) -> Check:

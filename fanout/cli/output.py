@@ -15,13 +15,19 @@ PIPED_COLUMNS = 240
 
 
 def out() -> Console:
-    """Standard output. Looked up each time: tests and pipes exchange it."""
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else PIPED_COLUMNS, highlight=False, markup=False)
+    """Standard output. Looked up each time: tests and pipes exchange it. ``:A:`` in a key is no emoji."""
+    return Console(
+        file=sys.stdout,
+        width=None if sys.stdout.isatty() else PIPED_COLUMNS,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def err() -> Console:
     """Standard error, for progress."""
-    return Console(file=sys.stderr, highlight=False, markup=False)
+    return Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
 
 
 def show_json(document: object) -> None:

@@ -30,6 +30,12 @@ def bind(http: HttpTable) -> socket.socket:
     return listener
 
 
+def url_of(listener: socket.socket) -> str:
+    """Where it listens, with the port that was found where 0 was asked for."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 class _Server(uvicorn.Server):
     """Signals are the role's business, not uvicorn's."""
 
@@ -46,7 +52,7 @@ async def serve(app: ASGIApp, listener: socket.socket, stopping: asyncio.Event) 
         access_log=False,
         lifespan="on",
         timeout_graceful_shutdown=CLOSE_SECONDS,
-        server_header=False,
+        server_header=False, proxy_headers=False,
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")

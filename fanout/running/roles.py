@@ -13,7 +13,7 @@ from fanout.api.app import check_binding, create_app
 from fanout.api.probes import create_probes
 from fanout.database.connection import SteadyConnection
 from fanout.publisher.publisher import RegionPublisher
-from fanout.running.http import serve
+from fanout.running.http import serve, url_of
 from fanout.running.regional import ConsumerRole, SchedulerRole
 from fanout.running.schemas import Place, await_schema, home_place, region_place
 from fanout.running.stopping import Stop
@@ -95,7 +95,8 @@ async def run_process(process: Process, app: ASGIApp, listener: socket.socket, s
     http = asyncio.create_task(serve(app, listener, ended), name="http")
     tasks = {asyncio.create_task(_run_part(part, stop), name=part.name): part for part in process.parts}
     hurry = asyncio.create_task(_cut_off(stop, [*tasks, http]), name="hurry")
-    _log.info("started", role=process.name, parts=[part.name for part in process.parts])
+    parts = [part.name for part in process.parts]
+    _log.info("started", role=process.name, listening=url_of(listener), parts=parts)
     try:
         await asyncio.wait({http, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         early = not stop.stopping.is_set()  # then something ended that should not have

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fanout.api.app import check_binding
 from fanout.embedded import EmbeddedPostgres
-from fanout.running.http import bind
+from fanout.running.http import bind, url_of
 from fanout.running.roles import Process, run_process
 from fanout.running.schemas import all_places, migrate_place
 from fanout.running.stopping import Stop
@@ -33,8 +33,7 @@ async def up(settings: Settings, data: Path | None, say: Say, environ: Mapping[s
             async with _with_database(settings, data, say, environ) as complete:
                 process = everything(complete)
                 app = process.add_api(complete)
-                host, port = listener.getsockname()[:2]
-                say(f"the API listens on http://{f'[{host}]' if ':' in host else host}:{port}")
+                say(f"the API listens on {url_of(listener)}")
                 return await run_process(process, app, listener, stop)
     finally:
         listener.close()

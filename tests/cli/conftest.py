@@ -4,7 +4,12 @@ import asyncio
 import gzip
 import io
 import json
-from collections.abc import Iterable
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,8 +59,6 @@ class CommandLine:
 
 
 def _file_with(content: bytes) -> int:
-    import os
-
     descriptor = os.memfd_create("stdin")
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -65,8 +68,6 @@ def _file_with(content: bytes) -> int:
 @pytest.fixture
 def bare(capsys, monkeypatch, tmp_path) -> CommandLine:
     """The command line in an empty folder, with no setting at all."""
-    import os
-
     for name in [name for name in os.environ if name.startswith("FANOUT_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -85,6 +86,24 @@ async def cli(empty) -> CommandLine:
     """With a migrated database: home, eu and us."""
     assert (await empty("migrate")).status == 0
     return empty
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that an unprivileged PostgreSQL may enter, which pytest's own is not."""
+    folder = Path(tempfile.mkdtemp(prefix="t-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+FANOUT = [sys.executable, "-m", "fanout"]
+
+
+def process(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    """The command as a process, with pipes unless told otherwise."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([*FANOUT, *arguments], **(pipes | options))
 
 
 def subscriber(subscriber_id: str, region: str = "eu", **fields: object) -> dict[str, object]:

@@ -1,9 +1,6 @@
 """`fanout publish`: a file is all right or nothing of it is published; standard input stops at the first wrong line."""
 
 import asyncio
-import os
-import subprocess
-import sys
 
 import asyncpg
 import pytest
@@ -11,7 +8,7 @@ import pytest
 from fanout.cli import publishing
 from services import eventually
 
-from .conftest import AWAY, json_lines, version_line, written
+from .conftest import AWAY, json_lines, process, version_line, written
 
 
 async def versions_in(url: str) -> list[tuple[str, int]]:
@@ -26,7 +23,7 @@ async def versions_in(url: str) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("name", ["day.jsonl", "day.jsonl.gz"])
-async def test_a_file_is_published_and_publishing_it_again_changes_nothing(cli, database_url, tmp_path, name):
+async def test_a_file_is_published_and_startedit_again_changes_nothing(cli, database_url, tmp_path, name):
     file = written(tmp_path / name, json_lines(version_line(f"S{n}", n) for n in range(1, 1_203)))
     first = await cli("publish", file)
     assert (first.status, first.out) == (0, "1,202 accepted, 0 duplicate, 0 conflict\n")
@@ -129,17 +126,13 @@ async def test_standard_input_stops_at_the_first_wrong_line_and_says_how_many_st
 
 
 async def test_what_trickles_into_standard_input_is_published_before_the_next_line_comes(cli, database_url):
-    process = subprocess.Popen([sys.executable, "-m", "fanout", "publish", "-"], stdin=subprocess.PIPE, env=os.environ)
-    try:
+    with process("publish", "-") as started:
         for n in (1, 2):
-            process.stdin.write(json_lines([version_line("S1", n)]))
-            process.stdin.flush()
+            started.stdin.write(json_lines([version_line("S1", n)]))
+            started.stdin.flush()
             await eventually(lambda n=n: _count_is(database_url, n))
-        process.stdin.close()
-        assert await asyncio.to_thread(process.wait) == 0
-    finally:
-        process.kill()
-        process.wait()
+        started.stdin.close()
+        assert started.wait(10) == 0
 
 
 async def _count_is(url: str, count: int) -> bool:

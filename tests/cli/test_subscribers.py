@@ -1,7 +1,6 @@
 """`fanout subscribers`: the registry from a file, all or nothing per region, and one subscriber at a time."""
 
 import json
-import os
 import stat
 
 import asyncpg
@@ -40,7 +39,9 @@ async def test_a_file_creates_and_updates_and_applying_it_again_changes_nothing(
 
 
 async def test_those_not_in_the_file_stay_unless_pruned(cli, database_url, tmp_path):
-    await cli("subscribers", "apply", "-", stdin=subscribers_json(subscriber("A"), subscriber("B"), subscriber("C", "us")))
+    await cli(
+        "subscribers", "apply", "-", stdin=subscribers_json(subscriber("A"), subscriber("B"), subscriber("C", "us"))
+    )
     only_a = subscribers_json(subscriber("A"))
     await cli("subscribers", "apply", "-", stdin=only_a)
     assert await ids_in(database_url, "eu") == ["A", "B"]
@@ -85,7 +86,7 @@ async def test_a_region_that_is_away_is_named_and_the_other_is_applied_as_a_whol
     assert said.err.startswith("us: the database postgresql://operator:***@127.0.0.1:1/nothing cannot be reached")
     assert f"not applied: us; {secrets} is not written" in said.err
     assert await ids_in(database_url, "eu") == ["A"]
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_changed_region_is_refused_and_nobody_is_lost_by_pruning(cli, database_url):
@@ -117,7 +118,7 @@ async def test_the_secrets_file_is_private_and_holds_old_and_new_secrets_that_no
     for command in (["list"], ["list", "--json"], ["show", "A"], ["show", "B", "--json"]):
         shown += (await cli("subscribers", *command)).out
     assert "whsec_" not in shown + said.out + said.err
-    assert os.listdir(tmp_path) == ["secrets.json"]
+    assert list(tmp_path.iterdir()) == [secrets]
 
 
 @pytest.mark.parametrize("target", ["link", "folder", "missing/secrets.json"])

@@ -5,13 +5,10 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 
 import pytest
 
-from .conftest import json_lines, subscriber, subscribers_json, version_line
-
-FANOUT = [sys.executable, "-m", "fanout"]
+from .conftest import FANOUT, json_lines, process, subscriber, subscribers_json, version_line
 
 
 def test_help_takes_less_than_half_a_second_of_work():
@@ -19,7 +16,20 @@ def test_help_takes_less_than_half_a_second_of_work():
     done = subprocess.run([*FANOUT, "--help"], capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
-    commands = "up api publisher scheduler consumer migrate doctor publish status receiver subscribers deliveries".split()
+    commands = [
+        "up",
+        "api",
+        "publisher",
+        "scheduler",
+        "consumer",
+        "migrate",
+        "doctor",
+        "publish",
+        "status",
+        "receiver",
+        "subscribers",
+        "deliveries",
+    ]
     assert all(f"\n  {command} " in done.stdout for command in commands)
 
 
@@ -83,9 +93,10 @@ async def test_an_api_without_keys_binds_to_this_machine_only(cli):
 async def test_a_receiver_on_a_taken_port_is_exit_status_2(bare):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = subprocess.run([*FANOUT, "receiver", "--port", str(port)], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"--port: cannot listen on 127.0.0.1 port {port}: ")
+        with process("receiver", "--port", str(port)) as refused:
+            out, err = refused.communicate(timeout=10)
+    assert (refused.returncode, out) == (2, b"")
+    assert err.startswith(f"--port: cannot listen on 127.0.0.1 port {port}: ".encode())
 
 
 async def test_a_reader_that_has_seen_enough_ends_a_list_quietly(cli):
@@ -94,23 +105,21 @@ async def test_a_reader_that_has_seen_enough_ends_a_list_quietly(cli):
     read, write = os.pipe()
     # Unbuffered, Python itself does not notice that a reader left in the middle of a write.
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    with subprocess.Popen([*FANOUT, "subscribers", "list"], stdout=write, stderr=subprocess.PIPE, env=buffered) as process:
+    with process("subscribers", "list", stdout=write, env=buffered) as listing:
         os.close(write)
         os.read(read, 10)
         os.close(read)
-        assert process.stderr.read() == b""
-    assert process.returncode == 1
+        assert listing.stderr.read() == b""
+    assert listing.returncode == 1
 
 
 async def test_ctrl_c_is_quiet(cli):
-    with subprocess.Popen(
-        [*FANOUT, "publish", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        process.stdin.write(json_lines([version_line()]))
-        process.stdin.flush()
+    with process("publish", "-") as reading:
+        reading.stdin.write(json_lines([version_line()]))
+        reading.stdin.flush()
         await _published(cli)
-        process.send_signal(signal.SIGINT)
-        assert (process.wait(10), process.stderr.read()) == (130, b"")
+        reading.send_signal(signal.SIGINT)
+        assert (reading.wait(10), reading.stderr.read()) == (130, b"")
 
 
 async def _published(cli) -> None:
