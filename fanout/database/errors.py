@@ -8,7 +8,7 @@ _CLASSES = ("08", "40001", "40P01", "53300", "57P", "25006")
 
 CONNECTION_LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError, EOFError)
 """What the driver raises for a connection that is gone. A server that is killed in the middle of a message can also leave its
-protocol in a state that it calls an internal error."""
+protocol in a state that it calls an internal error. (A value that cannot be sent is an InterfaceError too, and will never pass.)"""
 
 
 def is_transient(error: BaseException) -> bool:
@@ -16,14 +16,14 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, asyncpg.PostgresError):
         sqlstate = error.sqlstate or ""
         return sqlstate.startswith(_CLASSES) or isinstance(error, asyncpg.InvalidCachedStatementError)
-    return isinstance(error, CONNECTION_LOST)
+    return isinstance(error, CONNECTION_LOST) and not isinstance(error, asyncpg.DataError)
 
 
 def breaks_connection(error: BaseException) -> bool:
     """True where the connection must not be used again: it is gone, or leads to a server that no longer takes writes."""
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "").startswith(("08", "57P", "25006"))
-    return isinstance(error, CONNECTION_LOST)
+    return isinstance(error, CONNECTION_LOST) and not isinstance(error, asyncpg.DataError)
 
 
 def describe(error: BaseException) -> str:

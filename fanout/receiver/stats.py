@@ -9,7 +9,7 @@ EXAMPLES_MAX = 20
 SUCCESS = range(200, 300)
 
 
-ON_THE_WIRE_SECONDS = 0.1
+ON_THE_WIRE_SECONDS = 0.25
 """A sender with several requests open has sent some of them before it can have read our answer to the first."""
 
 

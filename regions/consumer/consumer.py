@@ -32,7 +32,7 @@ from regions.consumer.flight import Flight, fly
 from regions.consumer.lane import Lane
 from regions.consumer.parking import Parking, Ticket
 from regions.decisions.classification import AttemptResult
-from regions.decisions.retry import RetryPolicy
+from regions.decisions.retry import HOLD_SECONDS_MIN, RetryPolicy
 from regions.egress.sender import Sender
 
 BATCH = 200
@@ -101,6 +101,7 @@ class Consumer:
         self._versions = VersionCache()
         self._configs = ConfigCache()
         self._flights: dict[asyncio.Task[None], Flight] = {}
+        self._quiet: dict[int, float] = {}
         self._held = 0
         self._room = asyncio.Event()
 
@@ -221,7 +222,7 @@ class Consumer:
 
     async def _fly(self, flight: Flight, version: StoredVersion, prepared: Prepared, ticket: Ticket) -> None:
         try:
-            settlement = await fly(flight, version, prepared, self._sender, self._policy)
+            settlement = await fly(flight, version, prepared, self._sender, self._policy, self._quiet)
         except asyncio.CancelledError:
             if flight.written:
                 result = AttemptResult(Outcome.UNKNOWN, error="this worker stopped before the answer came")
@@ -230,14 +231,16 @@ class Consumer:
                 self._land(flight.released(), ticket)
             raise
         if settlement.outcome is Outcome.THROTTLED:
-            self._ground(flight.lease.destination_id)
+            self._hush(settlement)
         self._land(settlement, ticket)
 
-    def _ground(self, destination: int) -> None:
-        """The ledger will hold this destination once the result is settled; what is leased and not begun stays down now."""
-        for flight in self._flights.values():
-            if flight.lease.destination_id == destination:
-                flight.grounded = True
+    def _hush(self, throttled: Settlement) -> None:
+        """The ledger holds the destination once the result is settled; what is leased already stays on the ground from now on."""
+        now = asyncio.get_running_loop().time()
+        for destination in [each for each, until in self._quiet.items() if until <= now]:
+            del self._quiet[destination]
+        until = now + (throttled.hold_seconds or HOLD_SECONDS_MIN)
+        self._quiet[throttled.destination_id] = max(until, self._quiet.get(throttled.destination_id, until))
 
     def _land(self, settlement: Settlement, ticket: Ticket) -> None:
         if settlement.outcome is not None:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fanout.ledger.claiming import Lease
@@ -35,7 +36,7 @@ class Flight:
     written: bool = False
     """The request was begun: from here on nobody can say that the subscriber did not get it."""
     grounded: bool = False
-    """No request may be begun any more: this worker is stopping, or the destination has just asked for a pause."""
+    """No request may be begun any more: this worker is stopping."""
     trace_id: str | None = None
 
     @property
@@ -117,8 +118,12 @@ def _explained(result: AttemptResult) -> str | None:
     return result.error or None
 
 
+Quiet = Mapping[int, float]
+"""By destination: until when (``loop.time()``) it has asked to be left alone, before the ledger may have heard of it."""
+
+
 async def fly(
-    flight: Flight, version: StoredVersion, prepared: Prepared, sender: Sender, policy: RetryPolicy
+    flight: Flight, version: StoredVersion, prepared: Prepared, sender: Sender, policy: RetryPolicy, quiet: Quiet
 ) -> Settlement:
     """Send once and decide. Raises only CancelledError; ``flight`` then tells whether anything was written."""
     loop = asyncio.get_running_loop()
@@ -137,7 +142,8 @@ async def fly(
         return flight.released()
 
     def may_write() -> bool:
-        flight.written = not flight.grounded and loop.time() < deadline
+        now = loop.time()
+        flight.written = not flight.grounded and now < deadline and quiet.get(lease.destination_id, now) <= now
         return flight.written
 
     key = delivery_key(version.shipment_id, prepared.config.subscriber_id, version.version)
