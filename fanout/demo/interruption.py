@@ -22,9 +22,8 @@ class Interruption:
     @contextmanager
     def on_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        heard = [
-            number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN
-        ]  # as nohup leaves SIGHUP
+        # nohup leaves SIGHUP ignored, and that has to stay so
+        heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         for number in heard:
             loop.add_signal_handler(number, self._received, number)
         try:
