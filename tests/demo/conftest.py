@@ -96,7 +96,7 @@ def start_demo() -> Iterator[Callable[..., Demo]]:
     """Starts it with these arguments; or with ``command`` in place of it, the arguments of Python."""
     started: list[tuple[Demo, Path]] = []
 
-    def start(*arguments: str, command: tuple[str, ...] = ("-m", "fanout.demo")) -> Demo:
+    def start(*arguments: str, command: tuple[str, ...] = ("-m", "fanout", "demo")) -> Demo:
         folder = Path(tempfile.mkdtemp(prefix="d-"))  # short, for the socket, and open to the server's user
         folder.chmod(0o755)
         started.append((demo := Demo(folder, (*command, *arguments)), folder))
