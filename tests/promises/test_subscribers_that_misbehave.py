@@ -8,7 +8,7 @@ async def test_429_stops_the_destination_costs_no_attempt_and_frees_the_slot(dep
     await deployment.subscriber("a", concurrency=4)
     await deployment.subscriber("b", concurrency=4)
     deployment.receiver.use([{"subscriber": "a", "when": {"first": 1}, "answer": 429, "retry_after": 3}])
-    deployment.start()
+    deployment.start("publisher", "scheduler", "consumer", "consumer")
     await deployment.publish(*versions(20))
     await deployment.delivered(40)
     stats = deployment.receiver.stats.of("a")
