@@ -22,8 +22,11 @@ class Interruption:
     @contextmanager
     def on_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        # nohup leaves SIGHUP ignored, and that has to stay so
-        heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        # nohup leaves SIGHUP ignored, and that has to stay so; a shell ignores SIGINT for what it starts in the background, and a
+        # signal that is sent there on purpose counts
+        heard = [
+            number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+        ]
         for number in heard:
             loop.add_signal_handler(number, self._received, number)
         try:
