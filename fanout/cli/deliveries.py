@@ -12,7 +12,7 @@ from fanout.api.naming import read_cursor, write_cursor
 from fanout.cli.databases import opened
 from fanout.cli.ending import DONE, FAILED, Failed, complain
 from fanout.cli.operators import places_of
-from fanout.cli.output import moment, out, show_json, table
+from fanout.cli.output import moment, say, show_json, table
 from fanout.ledger.inspection import Delivery, DeliveryPage, list_deliveries
 from fanout.model.identity import check_id
 from fanout.model.problems import Invalid
@@ -123,9 +123,9 @@ def _show(items: Sequence[tuple[str, Delivery]], cursor: str | None) -> None:
         [each.key, region, each.state.value, str(each.attempts), moment(each.accepted_at), each.why.sentence]
         for region, each in items
     ]
-    out().print(table(COLUMNS, rows) if rows else "no deliveries", soft_wrap=not rows)
+    say(table(COLUMNS, rows) if rows else "no deliveries")
     if cursor:
-        out().print(f"there are more: --cursor {cursor}", soft_wrap=True)
+        say(f"there are more: --cursor {cursor}")
 
 
 def _word(field: str, text: str | None, words: type[Word]) -> Word | None:

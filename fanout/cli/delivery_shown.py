@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fanout.cli.databases import opened
 from fanout.cli.ending import DONE, Failed
 from fanout.cli.operators import candidate_places
-from fanout.cli.output import moment, out, printable, show_json, table
+from fanout.cli.output import moment, printable, say, show_json, table
 from fanout.ledger.inspection import Attempt, Delivery, show_delivery
 from fanout.model.identity import parse_key
 from fanout.settings import Settings
@@ -42,7 +42,6 @@ async def show_one(key_text: str, *, json_output: bool) -> int:
 
 
 def _show(delivery: Delivery, region: str) -> None:
-    console = out()
     facts = [
         ["state", f"{delivery.state}{f': {delivery.reason}' if delivery.reason else ''}"],
         ["why", delivery.why.sentence],
@@ -55,14 +54,14 @@ def _show(delivery: Delivery, region: str) -> None:
         ["webhook id", delivery.webhook_id],
         ["trace", delivery.trace_id or "-"],
     ]
-    console.print(delivery.key, soft_wrap=True)
-    console.print(table({"": "left", " ": "left"}, [[name, printable(text)] for name, text in facts], heads=False))
+    say(delivery.key)
+    say(table({"": "left", " ": "left"}, [[name, printable(text)] for name, text in facts], heads=False))
     attempts = delivery.attempt_list or ()
     if attempts:
-        console.print()
-        console.print(table(COLUMNS, [_row(each) for each in attempts]))
+        say("")
+        say(table(COLUMNS, [_row(each) for each in attempts]))
     else:
-        console.print("no attempt yet" if delivery.finished_at is None else "no attempt was made")
+        say("no attempt yet" if delivery.finished_at is None else "no attempt was made")
 
 
 def _row(attempt: Attempt) -> list[str]:

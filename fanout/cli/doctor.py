@@ -8,9 +8,10 @@ from pathlib import Path
 from fanout.api.places import HOME_CONNECTIONS, REGION_CONNECTIONS
 from fanout.cli.ending import DONE, FAILED
 from fanout.cli.examining import SKEW_SECONDS_MAX, Check, Examined, Server, examine
-from fanout.cli.output import out, printable, show_json
+from fanout.cli.output import printable, say, show_json
+from fanout.running.regional import check_transport
 from fanout.running.schemas import all_places
-from fanout.settings import Settings, SettingsError, redact_url
+from fanout.settings import RegionSettings, Settings, SettingsError, redact_url
 from fanout.settings.sources import Written, read_sources
 
 _MOST_SECRET = ("database_url", "amqp_url")
@@ -28,6 +29,8 @@ async def examine_everything(*, json_output: bool) -> int:
     settings = Settings.load()
     written = read_sources(os.environ, Path.cwd())
     checks = [_file(settings), *_values(written)]
+    for region in settings.regions.values():
+        checks += _transport(region)
     try:
         places = all_places(settings)
     except SettingsError as error:
@@ -46,6 +49,14 @@ async def examine_everything(*, json_output: bool) -> int:
 
 def _file(settings: Settings) -> Check:
     return Check("settings file", str(settings.file) if settings.file else "none: the defaults, and the environment")
+
+
+def _transport(region: RegionSettings) -> list[Check]:
+    try:
+        check_transport(region)
+    except SettingsError as error:
+        return [Check(each.field, each.why, each.right) for each in error.problems]
+    return [Check(f"{region.name}: transport", region.transport)]
 
 
 def _values(written: Written) -> list[Check]:
@@ -108,9 +119,8 @@ def _connections(examined: Sequence[Examined], settings: Settings) -> list[Check
 
 
 def _show(checks: Sequence[Check]) -> None:
-    console = out()
     for check in checks:
         mend = f"\n       {check.mend}" if check.mend else ""
-        console.print(f"{'ok   ' if check.ok else 'WRONG'}  {check.what}: {check.found}{mend}", soft_wrap=True)
+        say(f"{'ok   ' if check.ok else 'WRONG'}  {check.what}: {check.found}{mend}")
     wrong = sum(not check.ok for check in checks)
-    console.print("all is well" if not wrong else f"{wrong} wrong")
+    say("all is well" if not wrong else f"{wrong} wrong")

@@ -5,7 +5,7 @@ import math
 from fanout.cli.databases import opened
 from fanout.cli.ending import DONE, Failed
 from fanout.cli.operators import check_text, find, ring_scheduler, who
-from fanout.cli.output import out
+from fanout.cli.output import say
 from fanout.ledger import registry
 from fanout.ledger.registry import KEEP, Change, Keep, UnknownSubscriber
 from fanout.model.problems import Invalid, Problem
@@ -36,7 +36,7 @@ async def tune_one(subscriber_id: str, concurrency: int | None, rate: str | None
             "no rate limit" if rate_per_second is None else f"{rate_per_second:g} per second (not enforced yet)"
         )
     done = "already had" if saved.change is Change.UNCHANGED else "now has"
-    out().print(f"{subscriber_id} {done} {', '.join(limits)} (config version {saved.config_version})")
+    say(f"{subscriber_id} {done} {', '.join(limits)} (config version {saved.config_version})")
     return DONE
 
 
@@ -64,7 +64,7 @@ async def _operate(verb: str, subscriber_id: str, why: str, by: str) -> int:
         state = f"is paused by {by}: {why}" if changed else "was paused so already"
     else:
         state = "is resumed" if changed else "was not paused"
-    out().print(f"{subscriber_id} {state}", soft_wrap=True)
+    say(f"{subscriber_id} {state}")
     return DONE
 
 

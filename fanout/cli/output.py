@@ -5,20 +5,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from fanout.model.times import format_utc
-
-PIPED_COLUMNS = 240
-"""Wide enough that no line of a table is cut for a program or a file that reads it."""
 
 
 def out() -> Console:
     """Standard output. Looked up each time: tests and pipes exchange it. ``:A:`` in a key is no emoji."""
     return Console(
         file=sys.stdout,
-        width=None if sys.stdout.isatty() else PIPED_COLUMNS,
         highlight=False,
         markup=False,
         emoji=False,
@@ -34,14 +31,30 @@ def show_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def table(columns: Mapping[str, str], rows: Sequence[Sequence[str]], *, heads: bool = True) -> Table:
-    """``columns``: by heading, ``left`` or ``right``. Nothing is cut: what does not fit goes on in the next line."""
-    made = Table(box=None, pad_edge=False, header_style="bold", show_header=heads)
-    for heading, side in columns.items():
-        made.add_column(heading, justify="right" if side == "right" else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*row)
-    return made
+def table(columns: Mapping[str, str], rows: Sequence[Sequence[str]], *, heads: bool = True) -> Text:
+    """``columns``: by heading, ``left`` or ``right``. Nothing is cut or folded into its column: a key is to be copied, a line to be
+    found by grep, and a terminal wraps what is too long.
+    """
+    lines = [list(columns), *rows] if heads else list(rows)
+    widths = [max((cell_len(cell) for cell in column), default=0) for column in zip(*lines, strict=True)]
+    sides = list(columns.values())
+    text = Text("\n").join(
+        Text("  ".join(map(_cell, line, widths, sides)).rstrip(), style="bold" if heads and line is lines[0] else "")
+        for line in lines
+    )
+    text.no_wrap = True
+    return text
+
+
+def _cell(text: str, width: int, side: str) -> str:
+    blanks = " " * (width - cell_len(text))
+    return blanks + text if side == "right" else text + blanks
+
+
+def say(content: str | Text) -> None:
+    """Print on standard output at once, lines as long as they are."""
+    out().print(content, soft_wrap=True)
+    sys.stdout.flush()
 
 
 def span(seconds: float | None) -> str:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fanout.cli.databases import opened, translated
 from fanout.cli.ending import DONE, FAILED, USAGE, Failed, complain, complain_of_input, new_runner
 from fanout.cli.lines import Line, batches_of_pipe, lines_of_file
-from fanout.cli.output import err, out, show_json
+from fanout.cli.output import err, say, show_json
 from fanout.database.connection import SteadyConnection
 from fanout.home.publishing import Receipt, Verdict, publish_many
 from fanout.ledger import channels
@@ -65,7 +65,7 @@ class Tally:
             counts = {verdict.value: self.verdicts[verdict] for verdict in Verdict}
             show_json(counts | {"conflicts": self.conflicts})
         else:
-            out().print(", ".join(f"{self.verdicts[verdict]:,} {verdict.value}" for verdict in Verdict))
+            say(", ".join(f"{self.verdicts[verdict]:,} {verdict.value}" for verdict in Verdict))
 
 
 class Desk:

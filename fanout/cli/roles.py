@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 from fanout.cli.databases import explain, is_databases
 from fanout.cli.ending import Failed
 from fanout.cli.operators import known_region
-from fanout.cli.output import out
+from fanout.cli.output import say
 from fanout.embedded import EmbeddedPostgresError
 from fanout.running.http import bind
 from fanout.running.roles import Process, run_process
@@ -49,7 +49,7 @@ async def run_up(data: Path | None) -> int:
     """Everything. Says on stdout where the API listens, and which database was started."""
     configure_logs(LOG_LEVEL, sys.stderr)
     try:
-        return await up(Settings.load(), data, _say)
+        return await up(Settings.load(), data, say)
     except EmbeddedPostgresError as error:
         raise Failed(str(error)) from error
     except Unusable as error:
@@ -70,11 +70,6 @@ async def _run(name: str, settings: Settings, fill: Fill) -> int:
         raise _told(error) from error
     finally:
         listener.close()
-
-
-def _say(line: str) -> None:
-    out().print(line, soft_wrap=True)
-    sys.stdout.flush()
 
 
 def _told(error: Unusable) -> Exception:

@@ -21,24 +21,22 @@ from fanout.settings import Settings
 
 REFRESH_SECONDS = 1.0
 DISAGREEMENTS_SHOWN = 20
-COLUMNS = {"region": "left"} | dict.fromkeys(
-    (
-        "accepted",
-        "delivered",
-        "dead",
-        "open",
-        "waiting",
-        "queued",
-        "leased",
-        "outbox",
-        "oldest due",
-        "held",
-        "unknown",
-        "late",
-    ),
-    "right",
-)
-RATES = dict.fromkeys(("accepted/s", "delivered/s"), "right")
+FIGURES = {
+    "accepted": "accepted",
+    "delivered": "delivered",
+    "dead": "dead",
+    "open": "open",
+    "  waiting": "waiting",
+    "  queued": "queued",
+    "  leased": "leased",
+    "held destinations": "held_destinations",
+    "paused destinations": "paused_destinations",
+    "closed destinations": "closed_destinations",
+    "unknown attempts": "unknown_attempts",
+    "late results": "late_results",
+}
+"""For people, and as the ledger names them."""
+RATES = ("accepted / s", "delivered / s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ async def show_status(*, watch: bool, recount_rows: bool, json_output: bool) -> 
     if json_output:
         show_json(status_document(look.books))
     else:
-        out().print(_screen(look, None))
+        out().print(_screen(look, None), soft_wrap=True)
     for book in look.books:
         if book.error is not None:
             complain(f"{book.region}: cannot be read: {book.error}; `fanout doctor` says more")
@@ -121,44 +119,33 @@ async def _watch(watcher: Watcher) -> int:
 
 
 def _screen(look: Look, before: Look | None) -> RenderableType:
-    earlier = {book.region: book for book in before.books} if before else {}
-    rows = [
-        _row(book) + (_rates(book, earlier.get(book.region), look.at - before.at) if before else [])
-        for book in look.books
-    ]
-    return Group(table(COLUMNS | (RATES if before else {}), rows), *map(Text, _verdict(look.books)))
+    """A column for each region: the figures of many would not fit beside each other on a terminal."""
+    columns = [_figures(book) for book in look.books]
+    if before is not None:
+        seconds = look.at - before.at
+        earlier = {book.region: book for book in before.books}
+        columns = [
+            figures | _rates(book, earlier[book.region], seconds)
+            for figures, book in zip(columns, look.books, strict=True)
+        ]
+    rows = [[name, *(column.get(name, "?") for column in columns)] for name in columns[0]]
+    heads = {"": "left"} | {book.region: "right" for book in look.books}
+    return Group(table(heads, rows), *map(Text, _verdict(look.books)))
 
 
-def _row(book: RegionBook) -> list[str]:
+def _figures(book: RegionBook) -> dict[str, str]:
+    """``?`` for all that a region did not tell."""
     figures = book.figures
-    if figures is None:
-        unknown = dict.fromkeys(COLUMNS, "?") | {"region": book.region, "outbox": f"{book.outbox.pending:,}"}
-        return list(unknown.values())
-    counts = (
-        figures.accepted,
-        figures.delivered,
-        figures.dead,
-        figures.open,
-        figures.waiting,
-        figures.queued,
-        figures.leased,
-    )
-    return [
-        book.region,
-        *(f"{count:,}" for count in counts),
-        f"{book.outbox.pending:,}",
-        span(figures.oldest_due_age_seconds) if figures.open else "-",
-        f"{figures.held_destinations:,}",
-        f"{figures.unknown_attempts:,}",
-        f"{figures.late_results:,}",
-    ]
+    counts = {name: "?" if figures is None else f"{getattr(figures, field):,}" for name, field in FIGURES.items()}
+    due = "?" if figures is None else span(figures.oldest_due_age_seconds) if figures.open else "-"
+    return {"outbox pending": f"{book.outbox.pending:,}", "oldest due": due} | counts
 
 
-def _rates(book: RegionBook, before: RegionBook | None, seconds: float) -> list[str]:
-    if before is None or before.figures is None or book.figures is None:
-        return ["?", "?"]
+def _rates(book: RegionBook, before: RegionBook, seconds: float) -> dict[str, str]:
+    if before.figures is None or book.figures is None:
+        return dict.fromkeys(RATES, "?")
     gained = (book.figures.accepted - before.figures.accepted, book.figures.delivered - before.figures.delivered)
-    return [f"{count / seconds:,.0f}" for count in gained]
+    return {name: f"{count / seconds:,.0f}" for name, count in zip(RATES, gained, strict=True)}
 
 
 def _verdict(books: Sequence[RegionBook]) -> list[str]:

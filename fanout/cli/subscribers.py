@@ -9,7 +9,7 @@ from pathlib import Path
 from fanout.cli.databases import opened
 from fanout.cli.ending import DONE, FAILED, PROBLEMS_SHOWN, Failed, complain
 from fanout.cli.operators import ring_scheduler, who
-from fanout.cli.output import out, show_json, table
+from fanout.cli.output import say, show_json, table
 from fanout.cli.secrets_file import SecretsFile
 from fanout.database.fetching import Fetches
 from fanout.home import registry as home_registry
@@ -138,6 +138,6 @@ def _show(outcome: Outcome, notes: list[str]) -> None:
         [name, *(f"{len(getattr(each, change)):,}" for change in CHANGES)] for name, each in outcome.applied.items()
     ]
     if rows:
-        out().print(table({"region": "left"} | dict.fromkeys(CHANGES, "right"), rows))
+        say(table({"region": "left"} | dict.fromkeys(CHANGES, "right"), rows))
     for note in notes:
-        out().print(note, soft_wrap=True)
+        say(note)

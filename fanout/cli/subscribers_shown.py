@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fanout.cli.databases import opened
 from fanout.cli.ending import DONE, FAILED, Failed, complain
 from fanout.cli.operators import find, places_of
-from fanout.cli.output import moment, out, printable, show_json, span, table
+from fanout.cli.output import moment, printable, say, show_json, span, table
 from fanout.ledger.registry_reading import ConfigChange, Gate, Subscriber, changes_of, list_subscribers
 from fanout.settings import Settings
 
@@ -49,7 +49,7 @@ def _show_list(found: Sequence[tuple[str, Subscriber]]) -> None:
             + [f"{number:,}" for number in numbers]
             + [printable(str(each.settings["endpoint"]))]
         )
-    out().print(table(columns, rows) if rows else "no subscribers")
+    say(table(columns, rows) if rows else "no subscribers")
 
 
 async def show_one(subscriber_id: str, *, json_output: bool) -> int:
@@ -59,11 +59,10 @@ async def show_one(subscriber_id: str, *, json_output: bool) -> int:
     if json_output:
         show_json(found.subscriber.document())
         return DONE
-    console = out()
     rows = _facts(found.subscriber) + [("changed", _change(each)) for each in changes]
-    console.print(table({"": "left", subscriber_id: "left"}, [[name, printable(text)] for name, text in rows]))
+    say(table({"": "left", subscriber_id: "left"}, [[name, printable(text)] for name, text in rows]))
     if waits := _stored_only(found.subscriber.settings):
-        console.print(_NOT_ENFORCED.format(" and ".join(waits)))
+        say(_NOT_ENFORCED.format(" and ".join(waits)))
     return DONE
 
 
@@ -84,7 +83,7 @@ def _facts(subscriber: Subscriber) -> list[tuple[str, str]]:
         ("window", f"{gate.window} of {gate.concurrency}{', on probation' if gate.probation else ''}"),
         ("ordering", str(settings["ordering"])),
         ("retried statuses", usual),
-        ("waiting", f"{counts.waiting:,}, and {counts.queued:,} queued, {counts.leased:,} leased"),
+        ("open", f"{counts.waiting:,} waiting, {counts.queued:,} queued, {counts.leased:,} leased"),
         ("ended", f"{counts.delivered:,} delivered, {counts.dead:,} dead"),
         ("attempts", f"{counts.unknown_attempts:,} unknown, {counts.late_results:,} results came late"),
         ("last success", moment(gate.last_success_at)),

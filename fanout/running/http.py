@@ -52,7 +52,8 @@ async def serve(app: ASGIApp, listener: socket.socket, stopping: asyncio.Event) 
         access_log=False,
         lifespan="on",
         timeout_graceful_shutdown=CLOSE_SECONDS,
-        server_header=False, proxy_headers=False,
+        server_header=False,
+        proxy_headers=False,
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")

@@ -6,7 +6,8 @@ import socket
 
 from fanout.database.schema import Schema
 from fanout.running.stopping import Stop
-from fanout.settings import RegionSettings, Settings
+from fanout.settings import RegionSettings, Settings, SettingsError
+from fanout.settings.sources import AMQP_URL
 from fanout.transports.ledger import LedgerConsuming, LedgerPublishing
 from fanout.transports.transport import Consuming, Publishing
 from regions.consumer.consumer import Consumer
@@ -18,6 +19,14 @@ from regions.scheduler import Scheduler
 def worker_name(role: str, region: str) -> str:
     """Names a process in the ledger for people. Nothing is decided by it: leases have tokens."""
     return f"{role}-{region}-{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
+
+
+def check_transport(region: RegionSettings) -> None:
+    """Raises SettingsError for a transport that this version does not have: nobody shall think that a broker is in use."""
+    if region.transport != "ledger":
+        key = f"regions.{region.name}.transport"
+        why = f"this version has no '{region.transport}' transport"
+        raise SettingsError.field(key, why, f'write "ledger", or unset regions.{region.name}.amqp_url and {AMQP_URL}')
 
 
 async def open_publishing(region: RegionSettings) -> Publishing:
@@ -34,6 +43,7 @@ class SchedulerRole:
     """One scheduler of one region, with its queue."""
 
     def __init__(self, settings: Settings, region: RegionSettings) -> None:
+        check_transport(region)
         self._settings = settings
         self._region = region
         self.scheduler: Scheduler | None = None
@@ -52,6 +62,7 @@ class ConsumerRole:
     """One consumer of one region, with its queue and its connections to subscribers."""
 
     def __init__(self, settings: Settings, region: RegionSettings) -> None:
+        check_transport(region)
         self._settings = settings
         self._region = region
         self.consumer: Consumer | None = None

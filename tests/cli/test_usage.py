@@ -90,6 +90,14 @@ async def test_an_api_without_keys_binds_to_this_machine_only(cli):
         assert said.err.startswith("http.host: there are no API keys, and 0.0.0.0 can be reached from other machines")
 
 
+@pytest.mark.parametrize("command", [["consumer", "eu"], ["scheduler", "eu"], ["up"]])
+async def test_a_transport_that_is_not_there_is_refused_rather_than_replaced(cli, command):
+    cli.setting(FANOUT_AMQP_URL="amqp://guest:geheim@127.0.0.1/", FANOUT_HTTP_PORT="0")
+    said = await cli(*command)
+    assert said.status == 2
+    assert said.err.startswith("regions.eu.transport: this version has no 'rabbitmq' transport")
+
+
 async def test_a_receiver_on_a_taken_port_is_exit_status_2(bare):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -129,3 +137,17 @@ async def _published(cli) -> None:
         return (await cli("status", "--json")).document["regions"]["eu"]["outbox_pending"] == 1
 
     await eventually(there)
+
+
+async def test_watching_looks_again_until_ctrl_c(cli, database_url):
+    await cli("subscribers", "apply", "-", stdin=subscribers_json(subscriber("A")))
+    read, write = os.openpty()
+    with process("status", "--watch", stdout=write) as watching:
+        os.close(write)
+        screen = b""
+        while screen.count(b"balanced: yes") < 3:
+            screen += os.read(read, 65_536)
+        watching.send_signal(signal.SIGINT)
+        assert (watching.wait(10), watching.stderr.read()) == (130, b"")
+    os.close(read)
+    assert b"delivered / s" in screen
