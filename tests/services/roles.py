@@ -78,6 +78,13 @@ class Role:
         return found
 
 
+def _own_environment() -> dict[str, str]:
+    """Nothing of a deployment that happens to be configured around the test run, nor of the run's own switches."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("FANOUT_")} | {
+        "PYTHONUNBUFFERED": "1"
+    }
+
+
 class Roles:
     """Starts ``python -m fanout …`` and remembers what to end. ``environment`` is given to every role."""
 
@@ -99,7 +106,7 @@ class Roles:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"} | self.environment | dict(env or {}),
+                env=_own_environment() | self.environment | dict(env or {}),
                 start_new_session=True,
             )
         role = Role(name, process, log_file)
