@@ -7,7 +7,9 @@ import pytest
 
 from fanout.database.schema import Schema
 from fanout.transports.ledger import LedgerConsuming, LedgerPublishing
+from fanout.transports.rabbitmq import RabbitConsuming, RabbitPublishing, Topology
 from fanout.transports.transport import Reference
+from services.broker import Place
 from services.region import Region
 from services.waiting import eventually
 
@@ -34,6 +36,30 @@ class LedgerTransport:
             await end.close()
 
 
+class RabbitTransport:
+    """Opens ends of the RabbitMQ transport of one region."""
+
+    def __init__(self, place: Place) -> None:
+        self._url, self._topology = place.url, Topology(place.exchange, place.queue)
+        self._ends: list = []
+
+    async def publishing(self):
+        return self._kept(RabbitPublishing(self._url, self._topology, "tests publishing"))
+
+    async def consuming(self):
+        consuming = self._kept(RabbitConsuming(self._url, self._topology, "tests consuming"))
+        await eventually(lambda: consuming.state == "open", what="the consumer is registered")
+        return consuming
+
+    def _kept(self, end):
+        self._ends.append(end)
+        return end
+
+    async def close(self) -> None:
+        for end in self._ends:
+            await end.close()
+
+
 @pytest.fixture
 async def region(database_url):
     region = await Region.open(database_url)
@@ -42,11 +68,19 @@ async def region(database_url):
     await region.connection.close()
 
 
-@pytest.fixture(params=["ledger"])
-async def transport(region, request):
-    transport = {"ledger": LedgerTransport}[request.param](region)
+@pytest.fixture(params=["ledger", "rabbitmq"])
+def place(request):
+    """Where the queue stands: names on a broker, or None for the ledger itself."""
+    return Place(request.getfixturevalue("amqp_url")) if request.param == "rabbitmq" else None
+
+
+@pytest.fixture
+async def transport(region, place):
+    transport = LedgerTransport(region) if place is None else RabbitTransport(place)
     yield transport
     await transport.close()
+    if place is not None:
+        await place.close()
 
 
 async def promoted(region, count):

@@ -1,0 +1,80 @@
+"""What the broker says no to, told apart from a broker that is merely away."""
+
+import re
+
+from aiormq.exceptions import (
+    ChannelAccessRefused,
+    ChannelNotFoundEntity,
+    ChannelPreconditionFailed,
+    ProbableAuthenticationError,
+)
+from yarl import URL
+
+from fanout.database.errors import describe
+from fanout.transports.rabbitmq.wire import OpeningRefusedError
+
+ACCESS_REFUSED, NOT_ALLOWED = 403, 530
+_INEQUIVALENT = re.compile(
+    r"inequivalent arg '(?P<argument>[^']+)' for (?P<kind>\w+) '(?P<name>[^']+)' in vhost '(?P<vhost>[^']*)': (?P<difference>.+)"
+)
+
+
+class QueueRefused(Exception):  # noqa: N818 - as QueueUnavailable: a state of the world, but one that does not pass
+    """The broker will not serve us as it and we are set up: wrong user, virtual host or permission, or a queue of another kind.
+
+    Trying again helps nobody. The text names what was refused and how to mend it.
+    """
+
+
+def refusal_of(error: BaseException, url: str) -> QueueRefused | None:
+    """The refusal that this error is, or None where trying again may help."""
+    at = URL(url)
+    who = f"user '{at.user or 'guest'}' at {at.host}:{at.port or (5671 if at.scheme == 'amqps' else 5672)}"
+    said = _said(error)
+    if isinstance(error, OpeningRefusedError):
+        if error.code not in (ACCESS_REFUSED, NOT_ALLOWED) or "limit" in said:
+            return None
+        mend = f"make it (`rabbitmqctl add_vhost`), or let the user in (`rabbitmqctl set_permissions -p {vhost_of(url)} USER …`)"
+        return QueueRefused(f"the broker does not let {who} into virtual host '{vhost_of(url)}': {said}; {mend}")
+    if isinstance(error, ProbableAuthenticationError):
+        return QueueRefused(f"the broker refuses {who}: {said}; put the right user and password into the AMQP URL")
+    if isinstance(error, ChannelAccessRefused):
+        mend = "grant it (`rabbitmqctl set_permissions`), or, where the topology is made by others, start without declaring it"
+        return QueueRefused(f"the broker refuses a permission to {who}: {said}; {mend}")
+    if isinstance(error, ChannelPreconditionFailed):
+        return _precondition(said)
+    return None
+
+
+def _precondition(said: str) -> QueueRefused | None:
+    if found := _INEQUIVALENT.search(said):
+        kind, name, vhost = found["kind"], found["name"], found["vhost"]
+        delete = f" (`rabbitmqctl -p {vhost} delete_queue {name}`)" if kind == "queue" else ""
+        return QueueRefused(
+            f"{kind} '{name}' in virtual host '{vhost}' exists, but not as we need it: argument '{found['argument']}', "
+            f"{found['difference']}; delete it{delete}: it is made again and no delivery is lost, the ledger queues them anew; "
+            f"or choose another name in the settings"
+        )
+    if "delivery tag" in said:  # an acknowledgement crossed a reconnection
+        return None
+    return QueueRefused(
+        f"the broker refuses what we ask for: {said}; this broker cannot hold the queues that are needed"
+    )
+
+
+def is_missing(error: BaseException) -> bool:
+    return isinstance(error, ChannelNotFoundEntity)
+
+
+def is_forbidden(error: BaseException) -> bool:
+    return isinstance(error, ChannelAccessRefused)
+
+
+def vhost_of(url: str) -> str:
+    """As aiormq reads it: no path, or a slash alone, is the virtual host ``/``."""
+    path = URL(url).path
+    return path[1:] if path not in ("", "/") else "/"
+
+
+def _said(error: BaseException) -> str:
+    return str(error.args[-1]) if error.args and error.args[-1] else describe(error)

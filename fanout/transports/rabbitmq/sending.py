@@ -1,0 +1,84 @@
+"""One message to the broker, and its word that it has it."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+
+from aio_pika import DeliveryMode, Message
+from aio_pika.abc import AbstractExchange
+from aiormq.exceptions import DeliveryError, PublishError
+
+from fanout.database.errors import describe
+from fanout.transports.rabbitmq.envelope import CONTENT_TYPE, Headers, bounded
+from fanout.transports.rabbitmq.link import LOST, Link, Session, guarded
+from fanout.transports.rabbitmq.topology import Topology
+from fanout.transports.transport import QueueUnavailable
+
+
+class Unroutable(QueueUnavailable):
+    """The exchange knows no queue for it: the queue or its binding was deleted."""
+
+
+class ConfirmedSending:
+    """Persistent, mandatory, confirmed messages on one long-lived channel of a connection of its own.
+
+    Apart from consuming, because a broker with an alarm stops reading connections that publish, acknowledgements included.
+    """
+
+    def __init__(
+        self, url: str, name: str, topology: Topology, on_queue_lost: Callable[[], None] = lambda: None
+    ) -> None:
+        self._topology = topology
+        self._on_queue_lost = on_queue_lost
+        self._exchange: AbstractExchange | None = None
+        self.link = Link(url, name, self._furnish)
+
+    async def _furnish(self, session: Session) -> None:
+        if await self._topology.prepare(session):
+            self._on_queue_lost()
+        channel = await session.open_channel()
+        self._exchange = await guarded(channel.get_exchange(self._topology.exchange, ensure=False))
+
+    async def send(self, body: bytes, routing_key: str, headers: Headers, seconds: float) -> None:
+        """Returns with the broker's confirm. Raises ``QueueUnavailable`` within ``seconds`` where there is none, or
+        ``QueueRefused``. The message may have arrived all the same: references can stand twice, and a copy does nothing.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                session = await self.link.opened()
+                if await session.is_blocked():
+                    raise QueueUnavailable(
+                        "the broker is blocked: its memory or disk alarm is on, and it takes no messages"
+                    )
+                await self._publish(session, body, routing_key, headers)
+        except TimeoutError:
+            if await self.link.is_blocked():
+                raise QueueUnavailable("the broker became blocked: its memory or disk alarm is on") from None
+            self.link.drop(f"no confirm within {seconds:g} s")
+            raise QueueUnavailable(f"the broker confirmed nothing within {seconds:g} s") from None
+
+    async def _publish(self, session: Session, body: bytes, routing_key: str, headers: Headers) -> None:
+        assert self._exchange is not None
+        message = Message(
+            body,
+            headers=dict(bounded(headers)),
+            content_type=CONTENT_TYPE,
+            delivery_mode=DeliveryMode.PERSISTENT,
+            # Unique for each attempt, else the library charges a return to another publish with the same id.
+            message_id=secrets.token_hex(16),
+        )
+        where = f"queue '{routing_key}' by exchange '{self._topology.exchange}'"
+        try:
+            await guarded(self._exchange.publish(message, routing_key, mandatory=True))
+        except PublishError as error:
+            raise Unroutable(f"no way to {where}: it, or its binding, was deleted") from error
+        except DeliveryError as error:
+            raise QueueUnavailable(
+                f"the broker did not take a message for {where}: it is full, or has no majority"
+            ) from error
+        except LOST as error:
+            session.end(error)
+            raise QueueUnavailable(f"the broker was lost before it confirmed: {describe(error)}") from error
+
+    async def close(self) -> None:
+        await self.link.close()

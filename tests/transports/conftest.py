@@ -1,0 +1,47 @@
+"""The broker of these tests: the one in FANOUT_TEST_AMQP_URL, else the one on the standard port, else a private one."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from services.broker import MISSING, STANDARD_URL, OwnBroker, Place, answers, programs
+from services.databases import run
+
+
+@pytest.fixture(scope="session")
+def private_broker() -> Iterator[OwnBroker]:
+    """A node that tests may stop, kill and alarm, if they leave it running and quiet. One per test process."""
+    if programs() is None:
+        pytest.skip(MISSING.format(url=STANDARD_URL))
+    broker = OwnBroker()
+    try:
+        run(broker.start())
+        yield broker
+    finally:
+        run(broker.close())
+
+
+@pytest.fixture(scope="session")
+def amqp_url(request: pytest.FixtureRequest) -> str:
+    if url := os.environ.get("FANOUT_TEST_AMQP_URL"):
+        return url
+    if run(answers(STANDARD_URL)):
+        return STANDARD_URL
+    return request.getfixturevalue("private_broker").url
+
+
+@pytest.fixture
+async def place(amqp_url: str) -> AsyncIterator[Place]:
+    """Names of this test's own on the shared broker."""
+    place = Place(amqp_url)
+    yield place
+    await place.close()
+
+
+@pytest.fixture
+async def own_place(private_broker: OwnBroker) -> AsyncIterator[Place]:
+    """The same on the private broker."""
+    place = Place(private_broker.url)
+    yield place
+    await place.close()
