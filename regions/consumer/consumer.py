@@ -171,6 +171,8 @@ class Consumer:
         leases = await claim(self._claiming, self._schema, references, self.worker, self._margin_seconds)
         self.figures.claims += 1
         by_delivery = {ticket.reference.delivery_id: ticket for ticket in tickets}
+        for ticket in tickets:
+            self._parking.answered(ticket.reference.destination_id)
         leased: list[tuple[Flight, Ticket]] = []
         for lease in leases:
             self._parking.learn(lease.destination_id, lease.permits_left)

@@ -24,11 +24,16 @@ class Ticket:
 
 
 class Parking:
-    """Counts what this consumer has in flight per destination, and remembers how many permits the ledger last said were left."""
+    """Counts what this consumer has in flight per destination, and remembers what the ledger last said about its permits.
+
+    Of a destination that the ledger has never spoken of it assumes that a permit is free: the claim will tell.
+    """
 
     def __init__(self) -> None:
-        self._in_flight: dict[int, int] = {}
-        self._permits: dict[int, int] = {}
+        self._in_flight: dict[int, int] = {}  # on the way to a claim, or leased
+        self._asked: dict[int, int] = {}  # of these, on the way to a claim
+        self._permits: dict[int, int] = {}  # left, as far as we know, for destinations with something in flight
+        self._capacity: dict[int, int] = {}  # what we could have had in flight when the ledger last spoke of it
         self._parked: dict[int, deque[Ticket]] = {}
 
     def __len__(self) -> int:
@@ -44,10 +49,20 @@ class Parking:
         self._enter(destination)
         return True
 
+    def answered(self, destination: int) -> None:
+        """The ledger has answered the claim of one reference, whatever it said."""
+        count = self._asked.get(destination, 0) - 1
+        if count > 0:
+            self._asked[destination] = count
+        else:
+            self._asked.pop(destination, None)
+
     def learn(self, destination: int, permits_left: int) -> None:
-        """What the ledger said after a claim or a settlement."""
+        """What the ledger said after a claim or a settlement. It has not seen yet what is on the way to a claim."""
         if destination in self._in_flight:
-            self._permits[destination] = permits_left
+            asked = self._asked.get(destination, 0)
+            self._permits[destination] = permits_left - asked
+            self._capacity[destination] = permits_left + self._in_flight[destination] - asked
 
     def left(self, destination: int) -> list[Ticket]:
         """One of ours is no longer in flight; the parked ones that may be claimed now."""
@@ -84,6 +99,9 @@ class Parking:
         return tickets
 
     def _enter(self, destination: int) -> None:
+        if destination not in self._in_flight and destination not in self._permits and destination in self._capacity:
+            self._permits[destination] = self._capacity[destination]
         self._in_flight[destination] = self._in_flight.get(destination, 0) + 1
+        self._asked[destination] = self._asked.get(destination, 0) + 1
         if destination in self._permits:
             self._permits[destination] -= 1

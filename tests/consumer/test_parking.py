@@ -18,6 +18,7 @@ def test_the_first_of_a_destination_is_claimed_without_question():
 def test_beyond_what_the_ledger_said_is_left_a_reference_is_parked():
     parking = Parking()
     assert parking.admit(ticket(), 0.0)
+    parking.answered(1)
     parking.learn(1, 1)
     assert parking.admit(ticket(), 0.0)
     assert not parking.admit(ticket(), 0.0)
@@ -28,6 +29,7 @@ def test_beyond_what_the_ledger_said_is_left_a_reference_is_parked():
 def test_a_permit_that_becomes_free_goes_to_the_oldest_parked():
     parking = Parking()
     parking.admit(ticket(), 0.0)
+    parking.answered(1)
     parking.learn(1, 0)
     first, second = ticket(delivery=2), ticket(delivery=3)
     assert not parking.admit(first, 0.0)
@@ -36,6 +38,25 @@ def test_a_permit_that_becomes_free_goes_to_the_oldest_parked():
     assert parking.left(1) == [first]
     assert parking.left(1) == [second], "the last of ours has left: nothing would wake it"
     assert len(parking) == 0
+
+
+def test_what_a_destination_could_take_is_remembered_while_nothing_is_in_flight():
+    parking = Parking()
+    parking.admit(ticket(), 0.0)
+    parking.answered(1)
+    parking.learn(1, 1)  # one leased, one permit left
+    assert parking.left(1) == []
+    assert [parking.admit(ticket(), 0.0) for _ in range(3)] == [True, True, False]
+
+
+def test_an_answer_does_not_count_what_is_still_on_the_way_to_a_claim():
+    parking = Parking()
+    parking.admit(ticket(), 0.0)
+    parking.answered(1)
+    parking.learn(1, 1)
+    assert parking.admit(ticket(), 0.0)
+    parking.learn(1, 1)  # a settlement, from before that claim
+    assert not parking.admit(ticket(), 0.0)
 
 
 def test_nobody_is_parked_for_long():
@@ -74,6 +95,10 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(destination=st.integers(1, 3), permits=st.integers(0, 3))
     def the_ledger_says(self, destination, permits):
         self.parking.learn(destination, permits)
+
+    @rule(destination=st.integers(1, 3))
+    def a_claim_is_answered(self, destination):
+        self.parking.answered(destination)
 
     @precondition(lambda self: self.flying)
     @rule(data=st.data())
