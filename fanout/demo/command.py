@@ -221,14 +221,17 @@ def _command() -> str:
 
 def _foreseen(error: BaseException) -> str | None:
     """What to say of an error that has a sentence of its own; None: it is one of ours, and deserves its traceback."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
+    if isinstance(error, BaseExceptionGroup):
+        said = [_foreseen(each) for each in error.exceptions]
+        return None if None in said else said[0]
     if isinstance(error, EmbeddedPostgresError | ReceiverFailed):
         return str(error)
-    if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | ConnectionError) and is_transient(error):
-        return f"PostgreSQL went away in the middle: {describe(error)}"
     if isinstance(error, TimeoutError):
         return "PostgreSQL, schemas and receivers were not ready in time: is this machine very busy?"
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):  # a full disk, say
+        return describe(error)
+    if is_transient(error):
+        return f"PostgreSQL went away in the middle: {describe(error)}"
     return None
 
 
