@@ -10,13 +10,15 @@ PYTEST_OPTIONS ?= -n 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format lock clean
+.PHONY: help demo .venv test lint check format lock clean
 
 help:  ## what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z.]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/run-installed  ## a day of shipments, from publishing to signed POSTs in two regions (ARGS=--keep to look around)
 	@$(BIN)/fanout demo $(ARGS)
+
+.venv: $(VENV)/run-installed  ## only the environment, with the command .venv/bin/fanout
 
 test: $(VENV)/dev-installed  ## every test, on a real PostgreSQL (PYTEST_OPTIONS="-n 2 -k words")
 	@$(BIN)/python -m pytest $(PYTEST_OPTIONS)
