@@ -9,6 +9,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
@@ -173,13 +174,13 @@ class Consumer:
         by_delivery = {ticket.reference.delivery_id: ticket for ticket in tickets}
         for ticket in tickets:
             self._parking.answered(ticket.reference.destination_id)
-        leased: list[tuple[Flight, Ticket]] = []
-        for lease in leases:
-            self._parking.learn(lease.destination_id, lease.permits_left)
-            flight = Flight(lease, claimed_at, self._margin_seconds)
-            leased.append((flight, by_delivery.pop(lease.delivery_id)))
+        leased = [
+            (Flight(lease, claimed_at, self._margin_seconds), by_delivery.pop(lease.delivery_id)) for lease in leases
+        ]
         for ticket in by_delivery.values():
             self._let_go(ticket)
+        for lease in leases:
+            self._parking.learn(lease.destination_id, lease.permits_left)
         if leased:
             task = asyncio.create_task(self._launch(leased), name="launch")
             self._flights[task] = leased[0][0]
@@ -258,28 +259,30 @@ class Consumer:
         settled = await settle(self._settling, self._schema, [each.settlement for each in landed], self.worker, jitter)
         self.figures.settlements += 1
         self._bell.ring()
+        permits = {answer.destination_id: answer.permits_left for answer in settled}
         for answer in settled:
-            self._parking.learn(answer.destination_id, answer.permits_left)
             if not answer.settled:
                 self.figures.late += 1
                 _log.warning("late result, kept apart", region=self._region, delivery=answer.delivery_id)
         for each in landed:
-            self._let_go(each.ticket)
+            each.ticket.message.done()
+        for destination, count in Counter(each.settlement.destination_id for each in landed).items():
+            self._leave(destination, count, permits.get(destination))
 
     def _let_go(self, ticket: Ticket) -> None:
-        """The ledger holds the outcome, or there was nothing to do: this reference is over."""
+        """There is nothing to do for this reference: it was a copy, or the ledger put it back to waiting."""
         ticket.message.done()
-        self._leave(ticket)
+        self._leave(ticket.reference.destination_id)
 
     def _abandon(self, landed: _Landed) -> None:
         """The ledger refuses this result. Its message is not acknowledged; its lease ends by itself and is swept."""
-        self._leave(landed.ticket)
+        self._leave(landed.settlement.destination_id)
 
-    def _leave(self, ticket: Ticket) -> None:
-        self._held -= 1
+    def _leave(self, destination: int, count: int = 1, permits_left: int | None = None) -> None:
+        self._held -= count
         self._room.set()
-        for next_ticket in self._parking.left(ticket.reference.destination_id):
-            self._claims.put(next_ticket)
+        for ticket in self._parking.left(destination, count, permits_left):
+            self._claims.put(ticket)
 
     # ------------------------------------------------------------------------------------------------ stopping
 

@@ -58,19 +58,20 @@ class Parking:
             self._asked.pop(destination, None)
 
     def learn(self, destination: int, permits_left: int) -> None:
-        """What the ledger said after a claim or a settlement. It has not seen yet what is on the way to a claim."""
-        if destination in self._in_flight:
-            asked = self._asked.get(destination, 0)
-            self._permits[destination] = permits_left - asked
-            self._capacity[destination] = permits_left + self._in_flight[destination] - asked
+        """What the ledger said of its permits. It has not seen yet what is on the way to a claim."""
+        asked = self._asked.get(destination, 0)
+        self._permits[destination] = permits_left - asked
+        self._capacity[destination] = permits_left + self._in_flight.get(destination, 0) - asked
 
-    def left(self, destination: int) -> list[Ticket]:
-        """One of ours is no longer in flight; the parked ones that may be claimed now."""
-        count = self._in_flight.get(destination, 0) - 1
-        if count > 0:
-            self._in_flight[destination] = count
+    def left(self, destination: int, count: int = 1, permits_left: int | None = None) -> list[Ticket]:
+        """So many of ours are no longer in flight, and what the ledger said then; the parked ones that may be claimed now."""
+        remaining = self._in_flight.get(destination, 0) - count
+        if remaining > 0:
+            self._in_flight[destination] = remaining
         else:
             self._in_flight.pop(destination, None)
+        if permits_left is not None:
+            self.learn(destination, permits_left)
         tickets = self._unpark(destination)
         if destination not in self._in_flight:
             self._permits.pop(destination, None)

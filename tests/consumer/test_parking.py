@@ -34,8 +34,8 @@ def test_a_permit_that_becomes_free_goes_to_the_oldest_parked():
     first, second = ticket(delivery=2), ticket(delivery=3)
     assert not parking.admit(first, 0.0)
     assert not parking.admit(second, 0.0)
-    parking.learn(1, 1)
-    assert parking.left(1) == [first]
+    assert parking.left(1, permits_left=1) == [first]
+    parking.answered(1)
     assert parking.left(1) == [second], "the last of ours has left: nothing would wake it"
     assert len(parking) == 0
 
@@ -45,7 +45,7 @@ def test_what_a_destination_could_take_is_remembered_while_nothing_is_in_flight(
     parking.admit(ticket(), 0.0)
     parking.answered(1)
     parking.learn(1, 1)  # one leased, one permit left
-    assert parking.left(1) == []
+    assert parking.left(1, permits_left=2) == []
     assert [parking.admit(ticket(), 0.0) for _ in range(3)] == [True, True, False]
 
 
@@ -92,9 +92,10 @@ class AnyOrder(RuleBasedStateMachine):
         if self.parking.admit(new, self.now):
             self.claim([new])
 
-    @rule(destination=st.integers(1, 3), permits=st.integers(0, 3))
-    def the_ledger_says(self, destination, permits):
-        self.parking.learn(destination, permits)
+    @precondition(lambda self: self.flying)
+    @rule(permits=st.integers(0, 3), data=st.data())
+    def the_ledger_says(self, permits, data):
+        self.parking.learn(data.draw(st.sampled_from(self.flying)), permits)
 
     @rule(destination=st.integers(1, 3))
     def a_claim_is_answered(self, destination):
@@ -104,7 +105,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(data=st.data())
     def one_leaves(self, data):
         destination = self.flying.pop(data.draw(st.integers(0, len(self.flying) - 1)))
-        self.claim(self.parking.left(destination))
+        self.claim(self.parking.left(destination, permits_left=data.draw(st.none() | st.integers(0, 3))))
 
     @rule(seconds=st.floats(0, 2))
     def time_passes(self, seconds):
