@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from services import Databases, Roles, run
 
 from fanout.embedded import EmbeddedPostgres
 from fanout.receiver import ReceiverServer, serve
+from services import Databases, Roles, run
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from services import eventually, run
 
 from fanout.embedded import (
     EmbeddedPostgres,
@@ -25,6 +24,7 @@ from fanout.embedded import (
     wheel_binaries,
 )
 from fanout.embedded.postgres import STILL_DYING
+from services import eventually, run
 
 
 async def value_of(url: str, query: str) -> object:

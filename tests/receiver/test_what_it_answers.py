@@ -6,11 +6,11 @@ import time
 from email.utils import parsedate_to_datetime
 
 import pytest
-from services import eventually
 
 from fanout.model.problems import Invalid
 from fanout.receiver import parse_script
 from fanout.receiver.script import Playback
+from services import eventually
 
 
 async def statuses(wire, subscriber: str, count: int) -> list[int]:

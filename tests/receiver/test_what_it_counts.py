@@ -4,11 +4,11 @@ import asyncio
 import time
 
 import pytest
-from services import eventually
 
 from fanout.model.problems import Invalid
 from fanout.receiver.stats import ReceiverStats, SubscriberStats
 from fanout.signing import decode_secret, generate_secret, sign
+from services import eventually
 
 
 async def test_each_subscriber_is_counted_by_the_first_part_of_its_path(receiver, wire):
