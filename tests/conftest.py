@@ -5,10 +5,18 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from fanout.embedded import EmbeddedPostgres
 from fanout.receiver import ReceiverServer, serve
 from services import Databases, Roles, run
+
+
+@pytest.fixture(autouse=True)
+def logs_start_anew() -> Iterator[None]:
+    """A test that runs a command in this process sends its logs to a stream that is gone afterwards."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
