@@ -6,6 +6,7 @@ the ledger queues its references again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -20,10 +21,14 @@ HEADER_BYTES_MAX = 1_024
 
 Headers = Mapping[str, str]
 
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Dispatch = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+"""What the ledger's columns hold: a larger one would spoil the whole claim that it is in."""
+
 
 class Envelope(msgspec.Struct, forbid_unknown_fields=False):
     v: int
-    references: list[tuple[int, int, int]]
+    references: list[tuple[Number, Dispatch, Number]]
     """Delivery, dispatch, destination."""
     probation: bool = False
 

@@ -179,9 +179,11 @@ class Link:
         while True:
             try:
                 session = await self._open()
-            except (QueueUnavailable, *LOST) as error:
+            except Exception as error:  # noqa: BLE001 - the boundary of a loop that must not die
                 if self._is_final(error):
                     return
+                if not isinstance(error, (QueueUnavailable, *LOST)):
+                    _log.exception("could not connect, by an error of ours", link=self._name)
                 self._fail(error)
                 await patience.wait()
                 continue

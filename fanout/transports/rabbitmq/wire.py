@@ -42,9 +42,8 @@ class Wire(TransportFactory):
         kwargs.pop("ssl_context_provider", None)
         loop = asyncio.get_running_loop()
         self._reader = reader = _Reader(loop=loop)
-        assert url.host is not None and url.port is not None, "checked with the settings; the library fills in the port"
         transport, protocol = await loop.create_connection(
-            lambda: asyncio.StreamReaderProtocol(reader, loop=loop), url.host, url.port, ssl=tls, **kwargs
+            lambda: asyncio.StreamReaderProtocol(reader, loop=loop), url.host or "localhost", url.port or 0, ssl=tls, **kwargs
         )
         self._transport = transport
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
