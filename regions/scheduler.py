@@ -17,10 +17,10 @@ from fanout.ledger import channels, sweeping
 from fanout.ledger.promotion import promote, seconds_to_next_wake, wake_missed
 from fanout.ledger.settlement import Settlement, settle
 from fanout.ledger.sweeping import ExpiredLease
-from fanout.loops import run_steps
+from fanout.loops import Patience, run_steps
 from fanout.model.states import Outcome
 from fanout.settings import DeliveryTable, RegionSettings
-from fanout.transports.transport import Publishing
+from fanout.transports.transport import Publishing, QueueUnavailable
 from regions.decisions.retry import History, RetryPolicy, fate_of
 
 DESTINATIONS_PER_STEP = 64
@@ -72,6 +72,8 @@ class Scheduler:
         self._promoting = SteadyConnection(region.url, application)
         self._sweeping = SteadyConnection(region.url, application)
         self._ear = Ear(region.url, application, channels.due(self._schema))
+        self._patience = Patience()
+        self._queue_away = False
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until ``stopping``. Promotion and the sweeps run side by side: a long sweep delays no promotion."""
@@ -90,19 +92,39 @@ class Scheduler:
                     step = _every(sweep, every_seconds, stopping)
                     group.create_task(run_steps(name, step, stopping, region=self._region))
         finally:
-            await self._ear.close()
-            await self._promoting.close()
-            await self._sweeping.close()
+            await self.close()
+
+    async def close(self) -> None:
+        """Its connections; ``run`` does this itself."""
+        await self._ear.close()
+        await self._promoting.close()
+        await self._sweeping.close()
 
     async def promote_once(self) -> int:
         """One step of promotion: how many references were queued."""
         references = await promote(self._promoting, self._schema, DESTINATIONS_PER_STEP)
-        await self._publishing.publish(references)
+        try:
+            await self._publishing.publish(references)
+        except QueueUnavailable as error:
+            await sweeping.give_back(self._promoting, self._schema, error.references)
+            raise
         self.figures.promoted += len(references)
         return len(references)
 
     async def _promote_step(self) -> None:
-        if await self.promote_once():
+        try:
+            found = await self.promote_once()
+        except QueueUnavailable as error:
+            if not self._queue_away:
+                _log.warning("queue away, promotion pauses", region=self._region, error=str(error))
+            self._queue_away = True
+            await self._patience.wait()
+            return
+        if self._queue_away:
+            _log.info("queue back, promotion goes on", region=self._region)
+        self._queue_away = False
+        self._patience.calm()
+        if found:
             return
         due_in = await seconds_to_next_wake(self._promoting, self._schema)
         if due_in is not None and due_in <= 0:

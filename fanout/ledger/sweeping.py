@@ -1,9 +1,11 @@
 """What time does to deliveries: leases that ended, references that were lost, destinations that were closed, counters that drift."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fanout.database.fetching import Fetches
 from fanout.database.schema import Schema
+from fanout.transports.transport import Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,16 @@ async def expired_leases(connection: Fetches, schema: Schema, most: int) -> list
         most,
     )
     return [ExpiredLease(*row) for row in rows]
+
+
+async def give_back(connection: Fetches, schema: Schema, references: Sequence[Reference]) -> int:
+    """Put references that the queue did not take back to waiting; how many were still current."""
+    rows = await connection.fetch(
+        schema.sql("SELECT {schema}.give_back($1, $2) AS moved"),
+        [reference.delivery_id for reference in references],
+        [reference.dispatch for reference in references],
+    )
+    return int(rows[0]["moved"])
 
 
 async def requeue_lost(connection: Fetches, schema: Schema, older_than_seconds: float, most: int) -> int:

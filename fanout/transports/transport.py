@@ -51,7 +51,15 @@ class Consuming(Protocol):
 
 
 class QueueUnavailable(Exception):  # noqa: N818 - a state of the world that passes
-    """The queue cannot be reached now. Nothing is lost: the ledger promotes again what no claim has used."""
+    """The queue cannot be reached now. Nothing is lost: the ledger promotes again what no claim has used.
+
+    From ``publish``: ``references`` are those that it may not have taken. They go back to waiting; a copy that arrives all the same
+    does nothing.
+    """
+
+    def __init__(self, why: str, references: Sequence[Reference] = ()) -> None:
+        super().__init__(why)
+        self.references = references
 
 
 OpenPublishing = Callable[[], Awaitable[Publishing]]

@@ -9,29 +9,21 @@ LANGUAGE sql STABLE SET search_path = {schema}, pg_temp AS $$
     ORDER BY y.lease_until LIMIT most
 $$;
 
--- requeue_lost: queued → waiting for references that nobody has claimed for so long that they must be lost.
--- eligible_at stays; the next promotion raises the dispatch number, so the lost copy does nothing should it turn up.
-CREATE FUNCTION {schema}.requeue_lost(older_than_seconds float8, most int) RETURNS int
+-- give_back: queued → waiting for references that reached nobody. eligible_at stays; the next promotion raises the dispatch number, so
+-- a copy that turns up after all does nothing. References that are not current are left alone.
+CREATE FUNCTION {schema}.give_back(ids bigint[], dispatches int[]) RETURNS int
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    candidates bigint[];
     moved int;
 BEGIN
-    SELECT array_agg(q.id) INTO candidates FROM (
-        SELECT y.id FROM delivery y
-        WHERE y.state = 'queued' AND y.queued_at < clock_timestamp() - make_interval(secs => older_than_seconds)
-        ORDER BY y.queued_at, y.id LIMIT most) AS q;
-    IF candidates IS NULL THEN
-        RETURN 0;
-    END IF;
-    PERFORM FROM destination WHERE id IN (SELECT y.destination_id FROM delivery y WHERE y.id = ANY (candidates))
+    PERFORM FROM destination WHERE id IN (SELECT y.destination_id FROM delivery y WHERE y.id = ANY (ids))
     ORDER BY id FOR NO KEY UPDATE;
 
     WITH back AS (
         UPDATE delivery y SET state = 'waiting', queued_at = NULL
-        WHERE y.id = ANY (candidates) AND y.state = 'queued'
-          AND y.queued_at < clock_timestamp() - make_interval(secs => older_than_seconds)
+        FROM unnest(ids, dispatches) AS g(id, dispatch)
+        WHERE y.id = ANY (ids) AND y.id = g.id AND y.dispatch = g.dispatch AND y.state = 'queued'
         RETURNING y.destination_id
     ), counted AS (
         UPDATE destination d SET queued = d.queued - b.n, waiting = d.waiting + b.n,
@@ -43,6 +35,15 @@ BEGIN
     SELECT coalesce(sum(n), 0)::int INTO moved FROM counted;
     RETURN moved;
 END $$;
+
+-- requeue_lost: the same for references that nobody has claimed for so long that they must be lost.
+CREATE FUNCTION {schema}.requeue_lost(older_than_seconds float8, most int) RETURNS int
+LANGUAGE sql SET search_path = {schema}, pg_temp AS $$
+    SELECT give_back(coalesce(array_agg(q.id), '{}'), coalesce(array_agg(q.dispatch), '{}')) FROM (
+        SELECT y.id, y.dispatch FROM delivery y
+        WHERE y.state = 'queued' AND y.queued_at < clock_timestamp() - make_interval(secs => older_than_seconds)
+        ORDER BY y.queued_at, y.id LIMIT most) AS q
+$$;
 
 -- close_out: waiting and queued → dead, a chunk at a time, for destinations that are disabled or deleted. What is leased finishes.
 CREATE FUNCTION {schema}.close_out(most int) RETURNS int
