@@ -103,16 +103,34 @@ async def test_losing_the_connection_forgets_its_tags_and_gives_the_messages_out
     assert consuming._link.reconnections == 1, "an old tag on the new channel would have closed it"
 
 
-async def test_an_acknowledgement_that_cannot_be_sent_is_counted_and_consuming_goes_on(publishing, opens):
+async def test_an_acknowledgement_that_the_broker_does_not_know_closes_the_channel_and_consuming_goes_on(
+    publishing, opens
+):
+    consuming = await opens()
+    await publishing.publish(references(2, probation=True))
+    first, second = await take_all(consuming, 2)
+    underlay = await consuming._epoch.channel.get_underlay_channel()
+    await underlay.basic_ack(99_999)
+    first.done()
+    await eventually(lambda: consuming._link.reconnections == 1, what="the channel is lost")
+    second.done()
+    again = await take_all(consuming, 1)
+    assert again[-1].references == second.references
+    assert "unknown delivery tag" in consuming.trouble
+
+
+async def test_a_failed_acknowledgement_is_counted_and_never_fatal(publishing, opens):
     consuming = await opens()
     await publishing.publish(references(1))
     (message,) = await take_all(consuming, 1)
-    message.done()
-    cut(consuming)  # before the acknowledgement had its turn
-    again = await take_all(consuming, 1) if consuming.figures.acknowledged == 0 else []
-    await publishing.publish(references(1, 100))
-    found = [*again, *await take_all(consuming, 1)]
-    assert found[-1].references[0].delivery_id in (0, 100)
+    epoch = consuming._epoch
+    epoch.session.over.clear()
+    await (await epoch.channel.get_underlay_channel()).close()  # the session does not know yet
+    epoch.acknowledgements.over(1)
+    await consuming._tell_over(epoch)
+    assert consuming.figures.acks_failed == 1
+    (again,) = await take_all(consuming, 1)
+    assert again.references == message.references
 
 
 async def test_prefetch_holds_before_and_after_a_reconnection(place, publishing, opens):

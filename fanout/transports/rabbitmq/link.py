@@ -180,7 +180,7 @@ class Link:
             try:
                 session = await self._open()
             except Exception as error:  # noqa: BLE001 - the boundary of a loop that must not die
-                if self._is_final(error):
+                if self._is_final(error, patient=self.reconnections > 0):
                     return
                 if not isinstance(error, (QueueUnavailable, *LOST)):
                     _log.exception("could not connect, by an error of ours", link=self._name)
@@ -199,7 +199,7 @@ class Link:
                 self._lose(session)
             finally:
                 await session.close()
-            if isinstance(session.why, BaseException) and self._is_final(session.why):
+            if isinstance(session.why, BaseException) and self._is_final(session.why, patient=False):
                 return
 
     async def _open(self) -> Session:
@@ -239,15 +239,18 @@ class Link:
             except TimeoutError:
                 pass
 
-    def _is_final(self, error: BaseException) -> bool:
-        refusal = refusal_of(error, self._url)
+    def refusal_of(self, error: BaseException) -> QueueRefused | None:
+        return refusal_of(error, self._url)
+
+    def _is_final(self, error: BaseException, *, patient: bool) -> bool:
+        refusal = self.refusal_of(error)
         if refusal is None:
             self._refused_at = None
             return False
         now = asyncio.get_running_loop().time()
         if self._refused_at is None:
-            self._refused_at = now if self.reconnections else now - REFUSED_SECONDS
-        if now - self._refused_at < REFUSED_SECONDS:
+            self._refused_at = now
+        if patient and now - self._refused_at < REFUSED_SECONDS:
             return False
         self._refusal = refusal
         self.trouble = str(refusal)
@@ -256,7 +259,7 @@ class Link:
         return True
 
     def _fail(self, error: BaseException) -> None:
-        refusal = refusal_of(error, self._url)
+        refusal = self.refusal_of(error)
         self.trouble = str(refusal or error) if refusal or isinstance(error, QueueUnavailable) else describe(error)
         if self._state is not LinkState.AWAY:
             _log.warning("broker away", link=self._name, error=self.trouble)

@@ -6,7 +6,6 @@ from aiormq.exceptions import (
     ChannelAccessRefused,
     ChannelNotFoundEntity,
     ChannelPreconditionFailed,
-    ProbableAuthenticationError,
 )
 from yarl import URL
 
@@ -31,13 +30,14 @@ def refusal_of(error: BaseException, url: str) -> QueueRefused | None:
     at = URL(url)
     who = f"user '{at.user or 'guest'}' at {at.host}:{at.port or (5671 if at.scheme == 'amqps' else 5672)}"
     said = _said(error)
-    if isinstance(error, OpeningRefusedError):
-        if error.code not in (ACCESS_REFUSED, NOT_ALLOWED) or "limit" in said:
-            return None
-        mend = f"make it (`rabbitmqctl add_vhost`), or let the user in (`rabbitmqctl set_permissions -p {vhost_of(url)} USER …`)"
-        return QueueRefused(f"the broker does not let {who} into virtual host '{vhost_of(url)}': {said}; {mend}")
-    if isinstance(error, ProbableAuthenticationError):
+    if isinstance(error, OpeningRefusedError) and error.code == ACCESS_REFUSED:
         return QueueRefused(f"the broker refuses {who}: {said}; put the right user and password into the AMQP URL")
+    if isinstance(error, OpeningRefusedError) and error.code == NOT_ALLOWED and "limit" not in said:
+        vhost = vhost_of(url)
+        mend = (
+            f"make it (`rabbitmqctl add_vhost`), or let the user in (`rabbitmqctl set_permissions -p {vhost} USER …`)"
+        )
+        return QueueRefused(f"the broker does not let {who} into virtual host '{vhost}': {said}; {mend}")
     if isinstance(error, ChannelAccessRefused):
         mend = "grant it (`rabbitmqctl set_permissions`), or, where the topology is made by others, start without declaring it"
         return QueueRefused(f"the broker refuses a permission to {who}: {said}; {mend}")

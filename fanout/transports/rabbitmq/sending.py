@@ -78,6 +78,8 @@ class ConfirmedSending:
             ) from error
         except LOST as error:
             session.end(error)
+            if refusal := self.link.refusal_of(error):
+                raise refusal from error
             raise QueueUnavailable(f"the broker was lost before it confirmed: {describe(error)}") from error
 
     async def close(self) -> None:

@@ -43,7 +43,11 @@ class Wire(TransportFactory):
         loop = asyncio.get_running_loop()
         self._reader = reader = _Reader(loop=loop)
         transport, protocol = await loop.create_connection(
-            lambda: asyncio.StreamReaderProtocol(reader, loop=loop), url.host or "localhost", url.port or 0, ssl=tls, **kwargs
+            lambda: asyncio.StreamReaderProtocol(reader, loop=loop),
+            url.host or "localhost",
+            url.port or 0,
+            ssl=tls,
+            **kwargs,
         )
         self._transport = transport
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
