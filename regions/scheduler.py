@@ -5,7 +5,8 @@ It speaks to no subscriber. Any number may run and none leads: each step locks w
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -14,13 +15,15 @@ from fanout.database.connection import SteadyConnection
 from fanout.database.schema import Schema
 from fanout.database.wakeups import Ear
 from fanout.ledger import channels, sweeping
-from fanout.ledger.promotion import promote, seconds_to_next_wake, wake_missed
+from fanout.ledger.promotion import promote, seconds_to_next_wake, trace_contexts, wake_missed
 from fanout.ledger.settlement import Settlement, settle
 from fanout.ledger.sweeping import ExpiredLease
 from fanout.loops import Patience, run_steps
 from fanout.model.states import Outcome
+from fanout.model.trace_context import TraceParent
 from fanout.settings import DeliveryTable, RegionSettings
-from fanout.transports.transport import Publishing, QueueUnavailable
+from fanout.telemetry.tracing import in_use, messaging_system
+from fanout.transports.transport import Publishing, QueueUnavailable, Reference
 from regions.decisions.retry import History, RetryPolicy, fate_of
 
 DESTINATIONS_PER_STEP = 64
@@ -58,6 +61,8 @@ class Scheduler:
         self.figures = Figures()
         self._name = name
         self._region = region.name
+        self._queue = region.queue
+        self._system = messaging_system(region.transport)
         self._schema = Schema(region.schema)
         self._publishing = publishing
         self._policy = RetryPolicy(
@@ -102,6 +107,7 @@ class Scheduler:
 
     async def promote_once(self) -> int:
         """One step of promotion: how many references were queued."""
+        began_ns = time.time_ns()
         references = await promote(self._promoting, self._schema, DESTINATIONS_PER_STEP)
         try:
             await self._publishing.publish(references)
@@ -109,7 +115,16 @@ class Scheduler:
             await sweeping.give_back(self._promoting, self._schema, error.references)
             raise
         self.figures.promoted += len(references)
+        if references and in_use() is not None:
+            await self._trace(began_ns, references)
         return len(references)
+
+    async def _trace(self, began_ns: int, references: Sequence[Reference]) -> None:
+        """One span for the step, with a link to the publish of each version that is followed."""
+        contexts = await trace_contexts(self._promoting, self._schema, references)
+        if (tracing := in_use()) is not None:
+            published = [place for text in contexts if (place := TraceParent.parse(text)) is not None]
+            tracing.promoted(self._system, self._queue, self._region, began_ns, len(references), published)
 
     async def _promote_step(self) -> None:
         try:

@@ -5,6 +5,7 @@ Costs the same whatever the fan-out: subscribers are looked up later, in their r
 
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +14,7 @@ from enum import StrEnum
 from fanout.database.fetching import Fetches
 from fanout.database.schema import Schema
 from fanout.model.shipment import ShipmentVersion
-from fanout.model.trace_context import TraceParent
+from fanout.telemetry.tracing import in_use, place_of_publish
 
 DEFAULT_SCHEMA = Schema("fanout")
 
@@ -50,6 +51,8 @@ async def publish_many(
     """Publish a batch in one round trip, with one receipt for each in the same order. Others in the batch are not affected by a conflict."""
     if not versions:
         return []
+    began_ns = time.time_ns()
+    places = [place_of_publish(version.traceparent) for version in versions]
     rows = await connection.fetch(
         schema.sql(
             "SELECT verdict, accepted_at FROM {schema}.publish($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12) ORDER BY place"
@@ -64,10 +67,23 @@ async def publish_many(
         [hashlib.sha256(version.payload).digest() for version in versions],
         [version.occurred_at for version in versions],
         [version.eligible_at for version in versions],
-        [version.traceparent or str(TraceParent.new()) for version in versions],
+        [str(at) for _, at in places],
         [version.tracestate for version in versions],
     )
-    return [
+    receipts = [
         Receipt(version.shipment_id, version.version, Verdict(row["verdict"]), row["accepted_at"])
         for version, row in zip(versions, rows, strict=True)
     ]
+    if (tracing := in_use()) is not None:
+        for version, (parent, at), receipt in zip(versions, places, receipts, strict=True):
+            tracing.published(
+                f"{schema.name}.outbox",
+                began_ns,
+                at,
+                parent,
+                version.shipment_id,
+                version.version,
+                receipt.verdict,
+                len(version.payload),
+            )
+    return receipts

@@ -1,5 +1,7 @@
 """promote: from waiting to queued, as far as the gate of each destination allows."""
 
+from collections.abc import Sequence
+
 from fanout.database.fetching import Fetches
 from fanout.database.schema import Schema
 from fanout.transports.transport import Reference
@@ -11,6 +13,18 @@ async def promote(connection: Fetches, schema: Schema, most_destinations: int) -
         schema.sql("SELECT id, dispatch, destination_id, probation FROM {schema}.promote($1)"), most_destinations
     )
     return [Reference(*row) for row in rows]
+
+
+async def trace_contexts(connection: Fetches, schema: Schema, references: Sequence[Reference]) -> list[str]:
+    """Where the versions of these deliveries were published, each once. Asked only by who traces."""
+    rows = await connection.fetch(
+        schema.sql(
+            "SELECT DISTINCT v.traceparent FROM {schema}.delivery y JOIN {schema}.version v USING (version_no) "
+            "WHERE y.id = ANY ($1) AND v.traceparent IS NOT NULL"
+        ),
+        [reference.delivery_id for reference in references],
+    )
+    return [row[0] for row in rows]
 
 
 async def wake_missed(connection: Fetches, schema: Schema) -> int:

@@ -4,7 +4,8 @@ Every step can be repeated, so a crash anywhere costs only the step. Home's tran
 """
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -17,7 +18,9 @@ from fanout.home.outbox import OutboxRow
 from fanout.ledger import channels
 from fanout.ledger.expansion import Copy, copy_versions, expand, wanted
 from fanout.loops import run_steps
+from fanout.model.trace_context import TraceParent
 from fanout.settings import RegionSettings, Settings
+from fanout.telemetry.tracing import in_use
 
 BATCH_VERSIONS = 100
 BATCH_BYTES = 8 * 1024 * 1024
@@ -95,7 +98,8 @@ class RegionPublisher:
         created = {row.announcement.version_no: 0 for row in rows}
         here = [row for row, answer in zip(rows, answers, strict=True) if answer]
         for batch in _batches(here):
-            await self._copy(batch)
+            began_ns = time.time_ns()
+            published = await self._copy(batch)
             open_ = [row.announcement for row in batch]
             while open_:
                 pages = await expand(self._ledger, self._schema, open_, EXPAND_ROWS)
@@ -103,10 +107,19 @@ class RegionPublisher:
                 created.update((page.version_no, page.created) for page in pages)
                 done = {page.version_no for page in pages if page.done}
                 open_ = [note for note in open_ if note.version_no not in done]
+            self._trace(began_ns, published, created)
         return created
 
-    async def _copy(self, rows: Sequence[OutboxRow]) -> None:
-        """The payload goes only where it may: a forbidden version sends its key, and nothing else (P10)."""
+    def _trace(self, began_ns: int, published: Mapping[int, str], created: Mapping[int, int]) -> None:
+        if (tracing := in_use()) is not None:
+            places = ((TraceParent.parse(text), created[number]) for number, text in published.items())
+            known = [(place, count) for place, count in places if place is not None]
+            tracing.expanded(f"{self._home_schema.name}.outbox", self._region, began_ns, known)
+
+    async def _copy(self, rows: Sequence[OutboxRow]) -> dict[int, str]:
+        """The payload goes only where it may: a forbidden version sends its key, and nothing else (P10). Returns the trace
+        contexts of the others, by version number.
+        """
         allowed = [row.announcement.version_no for row in rows if row.residency not in self._forbidden]
         contents = await outbox.contents(self._home, self._home_schema, allowed)
         copies = []
@@ -127,6 +140,7 @@ class RegionPublisher:
                     )
                 )
         await copy_versions(self._ledger, self._schema, copies)
+        return {number: content.traceparent for number, content in contents.items()}
 
 
 def _batches(rows: Sequence[OutboxRow]) -> list[list[OutboxRow]]:

@@ -19,6 +19,7 @@ from fanout.running.schemas import Place, await_schema, home_place, region_place
 from fanout.running.stopping import Stop
 from fanout.settings import RegionSettings, Settings
 from fanout.telemetry.metrics import Figures, Sent
+from fanout.telemetry.tracing import exported_spans
 
 HURRY_SECONDS = 1.0
 """After a second signal, what still runs is cut off."""
@@ -89,8 +90,14 @@ class Answers:
 async def run_process(process: Process, app: ASGIApp, listener: socket.socket, stop: Stop) -> int:
     """Until a signal; the exit status. Raises what ended a part early, after the others were stopped in order.
 
-    Probes answer from the beginning to the end, also while a database is waited for and while the last requests land.
+    Probes answer from the beginning to the end, also while a database is waited for and while the last requests land. Spans are
+    exported last.
     """
+    async with exported_spans(process.name, process.figures, stop.hurry):
+        return await _run_process(process, app, listener, stop)
+
+
+async def _run_process(process: Process, app: ASGIApp, listener: socket.socket, stop: Stop) -> int:
     ended = asyncio.Event()
     http = asyncio.create_task(serve(app, listener, ended), name="http")
     tasks = {asyncio.create_task(_run_part(part, stop), name=part.name): part for part in process.parts}

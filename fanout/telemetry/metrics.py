@@ -60,6 +60,11 @@ FIGURES: dict[str, Figure] = {
         "counter", ("region",), "Destinations with work and no wake-up. Never more than 0."
     ),
     "fanout_counters_drifted": Figure("counter", ("region",), "Counters that disagreed with rows. Never more than 0."),
+    # Counted by every role that traces.
+    "fanout_spans_exported": Figure("counter", (), "Spans that the collector took."),
+    "fanout_spans_dropped": Figure(
+        "counter", (), "Spans that the collector did not take, or that had no room to wait for it."
+    ),
     # Counted by the api.
     "fanout_http_responses": Figure("counter", ("status",), "Answers of the API by status."),
     "fanout_published": Figure("counter", ("verdict",), "Versions that were put: accepted, duplicate or conflict."),
@@ -105,6 +110,15 @@ class Promoted(Protocol):
     def drifted(self) -> int: ...
 
 
+class Exported(Protocol):
+    """What the export of spans counts."""
+
+    @property
+    def exported(self) -> int: ...
+    @property
+    def dropped(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A figure at this moment, for these values of its first labels."""
@@ -148,6 +162,10 @@ class Figures:
         }
         for name, part in figures.items():
             self.add(name, _part_of(read, part), region)
+
+    def add_exporting(self, spans: Exported) -> None:
+        self.add("fanout_spans_exported", lambda: spans.exported)
+        self.add("fanout_spans_dropped", lambda: spans.dropped)
 
     def read(self) -> list[Reading]:
         readings = ((name, labels, read()) for name, labels, read in self._sources)

@@ -31,6 +31,7 @@ from fanout.transports.transport import Consuming, QueueUnavailable
 from regions.consumer.caches import ConfigCache, Prepared, VersionCache
 from regions.consumer.flight import Flight, fly
 from regions.consumer.lane import Lane
+from regions.consumer.marks import Marks
 from regions.consumer.parking import Parking, Ticket
 from regions.decisions.classification import AttemptResult
 from regions.decisions.retry import HOLD_SECONDS_MIN, RetryPolicy
@@ -69,6 +70,7 @@ class _Landed:
 
     settlement: Settlement
     ticket: Ticket
+    flight: Flight
 
 
 class Consumer:
@@ -105,6 +107,7 @@ class Consumer:
         self._quiet: dict[int, float] = {}
         self._held = 0
         self._room = asyncio.Event()
+        self._marks = Marks(region, worker)
 
     async def run(self, stopping: asyncio.Event, hurry: asyncio.Event, grace_seconds: float = GRACE_SECONDS) -> None:
         """Until ``stopping`` is set; then nothing new is taken, what is in flight may finish within the grace period, and the
@@ -192,7 +195,7 @@ class Consumer:
             versions = await self._read([flight.lease for flight, _ in leased])
         except BaseException as error:
             for flight, ticket in leased:
-                self._land(flight.released(), ticket)
+                self._land(flight.released(), ticket, flight)
             if not is_transient(error):
                 raise
             _log.warning("could not read what to send", region=self._region, error=describe(error), size=len(leased))
@@ -200,7 +203,7 @@ class Consumer:
         for flight, ticket in leased:
             version, prepared = versions.get(flight.lease.version_no), self._configs.get(flight.lease.destination_id)
             if version is None or prepared is None:
-                self._land(flight.payload_gone(), ticket)
+                self._land(flight.payload_gone(), ticket, flight)
                 continue
             task = asyncio.create_task(self._fly(flight, version, prepared, ticket), name="flight")
             self._flights[task] = flight
@@ -229,13 +232,13 @@ class Consumer:
         except asyncio.CancelledError:
             if flight.written:
                 result = AttemptResult(Outcome.UNKNOWN, error="this worker stopped before the answer came")
-                self._land(flight.concluded(result, self._policy, prepared.config.config_version), ticket)
+                self._land(flight.concluded(result, self._policy, prepared.config.config_version), ticket, flight)
             else:
-                self._land(flight.released(), ticket)
+                self._land(flight.released(), ticket, flight)
             raise
         if settlement.outcome is Outcome.THROTTLED:
             self._hush(settlement)
-        self._land(settlement, ticket)
+        self._land(settlement, ticket, flight)
 
     def _hush(self, throttled: Settlement) -> None:
         """The ledger holds the destination once the result is settled; what is leased already stays on the ground from now on."""
@@ -245,12 +248,12 @@ class Consumer:
         until = now + (throttled.hold_seconds or HOLD_SECONDS_MIN)
         self._quiet[throttled.destination_id] = max(until, self._quiet.get(throttled.destination_id, until))
 
-    def _land(self, settlement: Settlement, ticket: Ticket) -> None:
+    def _land(self, settlement: Settlement, ticket: Ticket, flight: Flight) -> None:
         if settlement.outcome is not None:
             self.figures.outcomes[settlement.outcome] = self.figures.outcomes.get(settlement.outcome, 0) + 1
         else:
             self.figures.released += 1
-        self._settlements.put(_Landed(settlement, ticket))
+        self._settlements.put(_Landed(settlement, ticket, flight))
 
     # ------------------------------------------------------------------------------------------------ settling
 
@@ -260,10 +263,9 @@ class Consumer:
         self.figures.settlements += 1
         self._bell.ring()
         permits = {answer.destination_id: answer.permits_left for answer in settled}
-        for answer in settled:
-            if not answer.settled:
-                self.figures.late += 1
-                _log.warning("late result, kept apart", region=self._region, delivery=answer.delivery_id)
+        late = {answer.delivery_id for answer in settled if not answer.settled}
+        self.figures.late += len(late)
+        self._marks.leave(((each.flight, each.settlement) for each in landed), late)
         for each in landed:
             each.ticket.message.done()
         for destination, count in Counter(each.settlement.destination_id for each in landed).items():

@@ -13,10 +13,12 @@ from fanout.model.identity import delivery_key
 from fanout.model.states import Outcome, Reason, State
 from fanout.model.trace_context import TraceParent
 from fanout.signing import webhook_id
+from fanout.telemetry.attempt_trace import AttemptTrace, trace_of_attempt
+from fanout.telemetry.tracing import in_use
 from regions.consumer.caches import Prepared
 from regions.decisions.classification import AttemptResult
 from regions.decisions.retry import History, RetryPolicy, fate_of
-from regions.egress.request import build_request
+from regions.egress.request import Target, build_request
 from regions.egress.sender import Sender
 
 CLOSE_PART = 1 / 3
@@ -37,7 +39,12 @@ class Flight:
     """The request was begun: from here on nobody can say that the subscriber did not get it."""
     grounded: bool = False
     """No request may be begun any more: this worker is stopping."""
-    trace_id: str | None = None
+    ended_at: float = 0.0
+    """When the result was there, in ``loop.time()`` as all times here."""
+    key: str = ""
+    subscriber_id: str = ""
+    target: Target | None = None
+    trace: AttemptTrace | None = None
 
     @property
     def closes_at(self) -> float:
@@ -73,7 +80,7 @@ class Flight:
     def concluded(self, result: AttemptResult, policy: RetryPolicy, config_version: int) -> Settlement:
         """What the ledger is told: the outcome, and what it does to the delivery and to its destination."""
         lease = self.lease
-        now = asyncio.get_running_loop().time()
+        self.ended_at = now = asyncio.get_running_loop().time()
         history = History(
             budget_used=lease.budget_used,
             unauthorized_streak=lease.unauthorized_streak,
@@ -108,7 +115,7 @@ class Flight:
             error=_explained(result),
             response_excerpt=result.excerpt or None,
             address=result.address,
-            trace_id=self.trace_id,
+            trace_id=self.trace.deliver.trace_id if self.trace else None,
         )
 
 
@@ -130,6 +137,9 @@ async def fly(
     lease = flight.lease
     if version.payload is None:
         return flight.payload_gone()
+    key = delivery_key(version.shipment_id, prepared.config.subscriber_id, version.version)
+    flight.key, flight.subscriber_id, flight.target = key, prepared.config.subscriber_id, prepared.target
+    flight.trace = _trace_of(version, key, lease.attempt)
     if prepared.target is None:
         flight.started_at = loop.time()
         return flight.concluded(
@@ -146,9 +156,6 @@ async def fly(
         flight.written = not flight.grounded and now < deadline and quiet.get(lease.destination_id, now) <= now
         return flight.written
 
-    key = delivery_key(version.shipment_id, prepared.config.subscriber_id, version.version)
-    trace = _trace_of(version, lease.attempt)
-    flight.trace_id = trace.trace_id
     request = build_request(
         prepared.target,
         payload=version.payload,
@@ -160,7 +167,7 @@ async def fly(
         version=version.version,
         event_type=version.event_type,
         attempt=lease.attempt,
-        traceparent=str(trace),
+        traceparent=str(flight.trace.post),
         deadline=deadline,
         may_write=may_write,
     )
@@ -170,9 +177,10 @@ async def fly(
     return flight.concluded(result, policy, prepared.config.config_version)
 
 
-def _trace_of(version: StoredVersion, attempt: int) -> TraceParent:
-    """The first attempt belongs to the trace of the publish; each later one starts a trace of its own."""
+def _trace_of(version: StoredVersion, key: str, attempt: int) -> AttemptTrace:
+    """Where nobody traces, the publisher's own flag goes on to the subscriber."""
     published = TraceParent.parse(version.traceparent)
-    if attempt == 1 and published is not None:
-        return TraceParent.new(trace_id=published.trace_id, sampled=published.sampled)
-    return TraceParent.new(sampled=published.sampled if published is not None else False)
+    sampled = published is not None and published.sampled
+    if published is not None and (tracing := in_use()) is not None:
+        sampled = tracing.samples(published)
+    return trace_of_attempt(published, key, attempt, sampled=sampled)
