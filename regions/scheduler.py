@@ -78,6 +78,7 @@ class Scheduler:
         self._sweeping = SteadyConnection(region.url, application)
         self._ear = Ear(region.url, application, channels.due(self._schema))
         self._patience = Patience()
+        self._queue_lost = asyncio.Event()
         self._queue_away = False
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -196,9 +197,16 @@ class Scheduler:
             delivery_id=delivery_id,
         )
 
+    def queue_lost(self) -> None:
+        """The queue was deleted, or came back empty: everything that it held is promoted again at once."""
+        self._queue_lost.set()
+
     async def sweep_lost(self) -> None:
-        """References that nobody claimed go back to waiting."""
-        lost = await sweeping.requeue_lost(self._sweeping, self._schema, LOST_AFTER_SECONDS, SWEEP_ROWS)
+        """References that nobody claimed go back to waiting: after a minute, or at once where the queue itself was lost."""
+        older_than = 0.0 if self._queue_lost.is_set() else LOST_AFTER_SECONDS
+        lost = await sweeping.requeue_lost(self._sweeping, self._schema, older_than, SWEEP_ROWS)
+        if lost < SWEEP_ROWS:
+            self._queue_lost.clear()
         if lost:
             self.figures.lost += lost
             self._ear.ring_here()

@@ -9,7 +9,6 @@ from fanout.api.places import HOME_CONNECTIONS, REGION_CONNECTIONS
 from fanout.cli.ending import DONE, FAILED
 from fanout.cli.examining import SKEW_SECONDS_MAX, Check, Examined, Server, examine
 from fanout.cli.output import printable, say, show_json
-from fanout.running.regional import check_transport
 from fanout.running.schemas import all_places
 from fanout.settings import RegionSettings, Settings, SettingsError, redact_url
 from fanout.settings.sources import Written, read_sources
@@ -52,10 +51,6 @@ def _file(settings: Settings) -> Check:
 
 
 def _transport(region: RegionSettings) -> list[Check]:
-    try:
-        check_transport(region)
-    except SettingsError as error:
-        return [Check(each.field, each.why, each.right) for each in error.problems]
     return [Check(f"{region.name}: transport", region.transport)]
 
 

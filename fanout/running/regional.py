@@ -3,12 +3,13 @@
 import os
 import secrets
 import socket
+from collections.abc import Callable
 
 from fanout.database.schema import Schema
 from fanout.running.stopping import Stop
-from fanout.settings import RegionSettings, Settings, SettingsError
-from fanout.settings.sources import AMQP_URL
+from fanout.settings import RegionSettings, Settings
 from fanout.transports.ledger import LedgerConsuming, LedgerPublishing
+from fanout.transports.rabbitmq import RabbitConsuming, RabbitPublishing, Topology
 from fanout.transports.transport import Consuming, Publishing
 from regions.consumer.consumer import Consumer
 from regions.egress.sender import Sender
@@ -21,35 +22,34 @@ def worker_name(role: str, region: str) -> str:
     return f"{role}-{region}-{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
-def check_transport(region: RegionSettings) -> None:
-    """Raises SettingsError for a transport that this version does not have: nobody shall think that a broker is in use."""
-    if region.transport != "ledger":
-        key = f"regions.{region.name}.transport"
-        why = f"this version has no '{region.transport}' transport"
-        raise SettingsError.field(key, why, f'write "ledger", or unset regions.{region.name}.amqp_url and {AMQP_URL}')
+def open_publishing(settings: Settings, region: RegionSettings, on_queue_lost: Callable[[], None]) -> Publishing:
+    """The scheduler's end of the region's queue. ``on_queue_lost``: whatever the queue held is gone."""
+    application = f"fanout scheduler {region.name}"
+    if region.transport == "rabbitmq":
+        return RabbitPublishing(
+            region.broker_url, Topology(settings.exchange, region.queue), application, on_queue_lost=on_queue_lost
+        )
+    return LedgerPublishing(region.url, Schema(region.schema), application)
 
 
-async def open_publishing(region: RegionSettings) -> Publishing:
-    """The scheduler's end of the region's queue."""
-    return LedgerPublishing(region.url, Schema(region.schema), f"fanout scheduler {region.name}")
-
-
-async def open_consuming(region: RegionSettings) -> Consuming:
+def open_consuming(settings: Settings, region: RegionSettings) -> Consuming:
     """A consumer's end of the region's queue."""
-    return LedgerConsuming(region.url, Schema(region.schema), f"fanout consumer {region.name}")
+    application = f"fanout consumer {region.name}"
+    if region.transport == "rabbitmq":
+        return RabbitConsuming(region.broker_url, Topology(settings.exchange, region.queue), application)
+    return LedgerConsuming(region.url, Schema(region.schema), application)
 
 
 class SchedulerRole:
     """One scheduler of one region, with its queue."""
 
     def __init__(self, settings: Settings, region: RegionSettings) -> None:
-        check_transport(region)
         self._settings = settings
         self._region = region
         self.scheduler: Scheduler | None = None
 
     async def run(self, stop: Stop) -> None:
-        publishing = await open_publishing(self._region)
+        publishing = open_publishing(self._settings, self._region, self._queue_lost)
         name = worker_name("scheduler", self._region.name)
         self.scheduler = Scheduler(self._region, self._settings.delivery, publishing, name=name)
         try:
@@ -57,18 +57,21 @@ class SchedulerRole:
         finally:
             await publishing.close()
 
+    def _queue_lost(self) -> None:
+        if self.scheduler is not None:
+            self.scheduler.queue_lost()
+
 
 class ConsumerRole:
     """One consumer of one region, with its queue and its connections to subscribers."""
 
     def __init__(self, settings: Settings, region: RegionSettings) -> None:
-        check_transport(region)
         self._settings = settings
         self._region = region
         self.consumer: Consumer | None = None
 
     async def run(self, stop: Stop) -> None:
-        consuming = await open_consuming(self._region)
+        consuming = open_consuming(self._settings, self._region)
         transport = WireTransport(allow_networks=self._region.allow_networks)
         name = worker_name("consumer", self._region.name)
         self.consumer = Consumer(self._region, self._settings.delivery, consuming, Sender(transport), worker=name)

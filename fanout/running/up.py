@@ -9,7 +9,6 @@ from pathlib import Path
 from fanout.api.app import check_binding
 from fanout.embedded import EmbeddedPostgres
 from fanout.running.http import bind, url_of
-from fanout.running.regional import check_transport
 from fanout.running.roles import Process, run_process
 from fanout.running.schemas import all_places, migrate_place
 from fanout.running.stopping import Stop
@@ -27,8 +26,6 @@ async def up(settings: Settings, data: Path | None, say: Say, environ: Mapping[s
         why = "a database is known already, so none is started"
         raise SettingsError.field("--data", why, f"leave it out, or unset {DATABASE_URL} and home.database_url")
     check_binding(settings)
-    for region in settings.regions.values():
-        check_transport(region)
     listener = bind(settings.http)
     stop = Stop()
     try:

@@ -46,6 +46,12 @@ class RegionSettings:
         """Raises ``SettingsError`` where no database is known."""
         return _known(self.database_url, f"regions.{self.name}.database_url")
 
+    @property
+    def broker_url(self) -> str:
+        """Of a region whose transport is ``rabbitmq``: ``load`` has checked that there is one."""
+        assert self.amqp_url is not None
+        return self.amqp_url
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

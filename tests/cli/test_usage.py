@@ -90,14 +90,6 @@ async def test_an_api_without_keys_binds_to_this_machine_only(cli):
         assert said.err.startswith("http.host: there are no API keys, and 0.0.0.0 can be reached from other machines")
 
 
-@pytest.mark.parametrize("command", [["consumer", "eu"], ["scheduler", "eu"], ["up"]])
-async def test_a_transport_that_is_not_there_is_refused_rather_than_replaced(cli, command):
-    cli.setting(FANOUT_AMQP_URL="amqp://guest:geheim@127.0.0.1/", FANOUT_HTTP_PORT="0")
-    said = await cli(*command)
-    assert said.status == 2
-    assert said.err.startswith("regions.eu.transport: this version has no 'rabbitmq' transport")
-
-
 async def test_a_receiver_on_a_taken_port_is_exit_status_2(bare):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -79,8 +79,8 @@ class Role:
 
 
 def _own_environment() -> dict[str, str]:
-    """Nothing of a deployment that happens to be configured around the test run, nor of the run's own switches."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("FANOUT_")} | {
+    """The test's environment without the switches of the run itself, which are no settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("FANOUT_TEST_")} | {
         "PYTHONUNBUFFERED": "1"
     }
 
