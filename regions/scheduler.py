@@ -24,7 +24,8 @@ from fanout.model.trace_context import TraceParent
 from fanout.settings import DeliveryTable, RegionSettings
 from fanout.telemetry.tracing import in_use, messaging_system
 from fanout.transports.transport import Publishing, QueueUnavailable, Reference
-from regions.decisions.retry import History, RetryPolicy, fate_of
+from regions.decisions.retry import History, fate_of
+from regions.policy import retry_policy
 
 DESTINATIONS_PER_STEP = 64
 POLL_SECONDS = 1.0
@@ -65,14 +66,7 @@ class Scheduler:
         self._system = messaging_system(region.transport)
         self._schema = Schema(region.schema)
         self._publishing = publishing
-        self._policy = RetryPolicy(
-            delivery.backoff_first_seconds,
-            delivery.backoff_factor,
-            delivery.backoff_cap_seconds,
-            delivery.attempts,
-            delivery.max_age_seconds,
-            delivery.retry_after_cap_seconds,
-        )
+        self._policy = retry_policy(delivery)
         application = f"fanout scheduler {region.name}"
         self._promoting = SteadyConnection(region.url, application)
         self._sweeping = SteadyConnection(region.url, application)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Protocol
 
 from fanout.database.fetching import Fetches
 from fanout.database.schema import Schema
@@ -40,6 +41,34 @@ class Settlement:
     response_excerpt: bytes | None = None
     address: str | None = None
     trace_id: str | None = None
+
+
+class Leased(Protocol):
+    """What a lease is known by, to whoever settles it."""
+
+    @property
+    def delivery_id(self) -> int: ...
+    @property
+    def token(self) -> int: ...
+    @property
+    def destination_id(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+def unsent(lease: Leased, state: State = State.WAITING, reason: Reason | None = None) -> Settlement:
+    """Nothing was sent, so there was no attempt: released, to keep its place; or dead, because there is nothing to send."""
+    return Settlement(
+        delivery_id=lease.delivery_id,
+        token=lease.token,
+        destination_id=lease.destination_id,
+        attempt=lease.attempt,
+        sent=False,
+        outcome=None,
+        state=state,
+        reason=reason,
+        counts=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)

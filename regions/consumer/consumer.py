@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import structlog
 
@@ -34,8 +34,9 @@ from regions.consumer.lane import Lane
 from regions.consumer.marks import Marks
 from regions.consumer.parking import Parking, Ticket
 from regions.decisions.classification import AttemptResult
-from regions.decisions.retry import HOLD_SECONDS_MIN, RetryPolicy
+from regions.decisions.retry import HOLD_SECONDS_MIN
 from regions.egress.sender import Sender
+from regions.policy import retry_policy
 
 BATCH = 200
 CLAIM_LINGER_SECONDS = 0.002
@@ -85,14 +86,7 @@ class Consumer:
         self._region = region.name
         self._margin_seconds = delivery.lease_margin_seconds
         self._in_flight_max = delivery.in_flight
-        self._policy = RetryPolicy(
-            delivery.backoff_first_seconds,
-            delivery.backoff_factor,
-            delivery.backoff_cap_seconds,
-            delivery.attempts,
-            delivery.max_age_seconds,
-            delivery.retry_after_cap_seconds,
-        )
+        self._policy = retry_policy(delivery)
         self._consuming = consuming
         self._sender = sender
         application = f"fanout consumer {region.name}"
@@ -104,6 +98,7 @@ class Consumer:
         self._versions = VersionCache()
         self._configs = ConfigCache()
         self._flights: dict[asyncio.Task[None], Flight] = {}
+        self._launches: set[asyncio.Task[None]] = set()
         self._quiet: dict[int, float] = {}
         self._held = 0
         self._room = asyncio.Event()
@@ -114,28 +109,31 @@ class Consumer:
         rest is released; ``hurry`` ends the grace at once. Whatever cannot be settled in time is left to its lease.
         """
         self._claims: Lane[Ticket] = Lane(
-            "claim", self._claim, self._let_go, _delivery_of_ticket, most=BATCH, linger_seconds=CLAIM_LINGER_SECONDS
+            "claim", self._claim, self._refuse, _delivery_of_ticket, most=BATCH, linger_seconds=CLAIM_LINGER_SECONDS
         )
         self._settlements: Lane[_Landed] = Lane(
             "settle", self._settle, self._abandon, _delivery_of_landed, most=BATCH, linger_seconds=SETTLE_LINGER_SECONDS
         )
         unpark = asyncio.create_task(self._give_back_overdue(), name="unpark")
+        watch = asyncio.create_task(_stop_when_broken({unpark, self._claims.task, self._settlements.task}, stopping))
         try:
             await self._take_until(stopping)
             await self._finish(hurry, grace_seconds)
         finally:
-            unpark.cancel()
-            await asyncio.gather(unpark, return_exceptions=True)
+            await _cancelled(watch, unpark)
             await self._claims.close()
             await self._settlements.close()
             await self._bell.close()
             for connection in (self._claiming, self._reading, self._settling):
                 await connection.close()
+        if watch.done() and not watch.cancelled():
+            watch.result()
 
     # ------------------------------------------------------------------------------------------------ taking
 
     async def _take_until(self, stopping: asyncio.Event) -> None:
         patience = Patience()
+        away = False
         ended = asyncio.create_task(stopping.wait())
         try:
             while not stopping.is_set():
@@ -147,9 +145,14 @@ class Consumer:
                 try:
                     messages = await _until_either(self._consuming.take(min(room, BATCH), TAKE_SECONDS), ended)
                 except QueueUnavailable as error:
-                    _log.warning("queue away", region=self._region, error=str(error))
+                    if not away:
+                        _log.warning("queue away", region=self._region, error=str(error))
+                    away = True
                     await patience.wait()
                     continue
+                if away:
+                    _log.info("queue back", region=self._region)
+                away = False
                 patience.calm()
                 now = asyncio.get_running_loop().time()
                 for message in messages or ():
@@ -173,7 +176,7 @@ class Consumer:
         claimed_at = asyncio.get_running_loop().time()
         references = [ticket.reference for ticket in tickets]
         leases = await claim(self._claiming, self._schema, references, self.worker, self._margin_seconds)
-        self.figures.claims += 1
+        self.figures.claims += len(leases)
         by_delivery = {ticket.reference.delivery_id: ticket for ticket in tickets}
         for ticket in tickets:
             self._parking.answered(ticket.reference.destination_id)
@@ -186,23 +189,24 @@ class Consumer:
             self._parking.learn(lease.destination_id, lease.permits_left)
         if leased:
             task = asyncio.create_task(self._launch(leased), name="launch")
-            self._flights[task] = leased[0][0]
-            task.add_done_callback(self._flights.pop)
+            self._launches.add(task)
+            task.add_done_callback(self._launches.discard)
 
     async def _launch(self, leased: Sequence[tuple[Flight, Ticket]]) -> None:
         """Read what the batch needs and is not in memory, then start every flight. Where that fails, nothing is sent."""
         try:
             versions = await self._read([flight.lease for flight, _ in leased])
-        except BaseException as error:
+        except (asyncio.CancelledError, Exception) as error:
             for flight, ticket in leased:
                 self._land(flight.released(), ticket, flight)
-            if not is_transient(error):
+            if isinstance(error, asyncio.CancelledError):
                 raise
-            _log.warning("could not read what to send", region=self._region, error=describe(error), size=len(leased))
+            trouble = _log.warning if is_transient(error) else _log.exception
+            trouble("could not read what to send", region=self._region, error=describe(error), size=len(leased))
             return
         for flight, ticket in leased:
             version, prepared = versions.get(flight.lease.version_no), self._configs.get(flight.lease.destination_id)
-            if version is None or prepared is None:
+            if version is None or prepared is None:  # rows that were removed under a lease
                 self._land(flight.payload_gone(), ticket, flight)
                 continue
             task = asyncio.create_task(self._fly(flight, version, prepared, ticket), name="flight")
@@ -260,7 +264,7 @@ class Consumer:
     async def _settle(self, landed: list[_Landed]) -> None:
         jitter = random.random()  # noqa: S311 - jitter
         settled = await settle(self._settling, self._schema, [each.settlement for each in landed], self.worker, jitter)
-        self.figures.settlements += 1
+        self.figures.settlements += len(landed)
         self._bell.ring()
         permits = {answer.destination_id: answer.permits_left for answer in settled}
         late = {answer.delivery_id for answer in settled if not answer.settled}
@@ -274,6 +278,11 @@ class Consumer:
     def _let_go(self, ticket: Ticket) -> None:
         """There is nothing to do for this reference: it was a copy, or the ledger put it back to waiting."""
         ticket.message.done()
+        self._leave(ticket.reference.destination_id)
+
+    def _refuse(self, ticket: Ticket) -> None:
+        """The ledger refuses this very claim. Its message is not acknowledged; the reference counts as lost after a while."""
+        self._parking.answered(ticket.reference.destination_id)
         self._leave(ticket.reference.destination_id)
 
     def _abandon(self, landed: _Landed) -> None:
@@ -293,11 +302,10 @@ class Consumer:
         ends_at = asyncio.get_running_loop().time() + grace_seconds
         await self._claims.finish_current(min(grace_seconds, CLOSE_SECONDS))
         await self._let_land(hurry, ends_at)
-        tasks = set(self._flights)
-        for task, flight in list(self._flights.items()):
+        for flight in self._flights.values():
             flight.grounded = True
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancelled(*self._launches)
+        await _cancelled(*self._flights)
         try:
             async with asyncio.timeout(HURRY_SECONDS if hurry.is_set() else CLOSE_SECONDS):
                 await self._settlements.drained()
@@ -306,11 +314,13 @@ class Consumer:
 
     async def _let_land(self, hurry: asyncio.Event, ends_at: float) -> None:
         hurried = asyncio.create_task(hurry.wait(), name="hurry")
-        while self._flights and not hurry.is_set():
+        while (self._flights or self._launches) and not hurry.is_set():
             left = ends_at - asyncio.get_running_loop().time()
             if left <= 0:
                 break
-            await asyncio.wait({*self._flights, hurried}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {*self._flights, *self._launches, hurried}, timeout=left, return_when=asyncio.FIRST_COMPLETED
+            )
         hurried.cancel()
 
 
@@ -322,12 +332,25 @@ def _delivery_of_landed(landed: _Landed) -> int:
     return landed.settlement.delivery_id
 
 
+async def _cancelled(*tasks: "asyncio.Task[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _stop_when_broken(tasks: "set[asyncio.Task[None]]", stopping: asyncio.Event) -> None:
+    """None of these ends by itself. One that does is an error of ours: better a process that ends than one that only looks alive."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    stopping.set()
+    for task in done:
+        task.result()
+
+
 async def _until_either(work: Coroutine[None, None, Result], ended: "asyncio.Task[Literal[True]]") -> Result | None:
     """The result of ``work``, or None when ``ended`` came first: then the work was cancelled."""
     task = asyncio.create_task(work)
     await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         return task.result()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await _cancelled(task)
     return None

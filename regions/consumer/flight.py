@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fanout.ledger.claiming import Lease
 from fanout.ledger.sending import StoredVersion
-from fanout.ledger.settlement import Settlement
+from fanout.ledger.settlement import Settlement, unsent
 from fanout.model.identity import delivery_key
 from fanout.model.states import Outcome, Reason, State
 from fanout.model.trace_context import TraceParent
@@ -52,30 +52,11 @@ class Flight:
         return self.claimed_at + self.lease.lease_seconds - self.margin_seconds * CLOSE_PART
 
     def released(self) -> Settlement:
-        """Nothing was sent: the delivery keeps its place, and the attempt never was."""
-        return Settlement(
-            delivery_id=self.lease.delivery_id,
-            token=self.lease.token,
-            destination_id=self.lease.destination_id,
-            attempt=self.lease.attempt,
-            sent=False,
-            outcome=None,
-            state=State.WAITING,
-            counts=False,
-        )
+        """The delivery keeps its place."""
+        return unsent(self.lease)
 
     def payload_gone(self) -> Settlement:
-        return Settlement(
-            delivery_id=self.lease.delivery_id,
-            token=self.lease.token,
-            destination_id=self.lease.destination_id,
-            attempt=self.lease.attempt,
-            sent=False,
-            outcome=None,
-            state=State.DEAD,
-            reason=Reason.PAYLOAD_GONE,
-            counts=False,
-        )
+        return unsent(self.lease, State.DEAD, Reason.PAYLOAD_GONE)
 
     def concluded(self, result: AttemptResult, policy: RetryPolicy, config_version: int) -> Settlement:
         """What the ledger is told: the outcome, and what it does to the delivery and to its destination."""

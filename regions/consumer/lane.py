@@ -45,7 +45,8 @@ class Lane(Generic[Item]):
         self._arrived = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
-        self._task = asyncio.create_task(self._run(), name=f"lane {name}")
+        self.task = asyncio.create_task(self._run(), name=f"lane {name}")
+        """Runs until ``close``. Should it end before, it is broken."""
 
     def put(self, item: Item) -> None:
         self._items.append(item)
@@ -66,8 +67,8 @@ class Lane(Generic[Item]):
 
     async def close(self) -> None:
         """Stop at once. What is not committed stays as it is: leases end by themselves."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import structlog
 
 from fanout.receiver import serve
 from fanout.settings import Settings
@@ -158,3 +159,16 @@ async def test_a_changed_endpoint_is_used_by_the_next_attempt(stage):
     stage.queue.put(await stage.region.promote())
     await stage.arrived(2)
     assert (stage.receiver.stats.of("old").requests, stage.receiver.stats.of("new").requests) == (1, 1)
+
+
+async def test_a_consumer_whose_inside_is_broken_ends_with_the_error_instead_of_looking_alive(stage, monkeypatch):
+    await stage.region.subscriber("a", endpoint=stage.receiver.endpoint("a"))
+    await stage.region.arrive(stage.region.announcement())
+    monkeypatch.setattr(stage.consumer._parking, "left", lambda *_: 1 / 0)
+    with structlog.testing.capture_logs():
+        stage.queue.put(await stage.region.promote())
+        async with asyncio.timeout(20):
+            await asyncio.wait({stage.running})
+    assert stage.stopping.is_set(), "the whole process is told"
+    assert isinstance(stage.running.exception(), ZeroDivisionError)
+    stage.running = asyncio.create_task(asyncio.sleep(0))  # it has ended: nothing to stop
