@@ -20,6 +20,9 @@ from services.waiting import eventually
 
 STANDARD_URL = "amqp://guest:guest@127.0.0.1:5672/"
 START_SECONDS = 60
+CERTIFICATES = Path(__file__).parents[1] / "sender" / "certificates"
+AUTHORITY = CERTIFICATES / "authority.pem"
+"""Who signed the certificate of a private broker's TLS port."""
 MISSING = (
     "no RabbitMQ: nothing answers at {url} as guest, and the server's programs are not installed (on Debian: "
     "`apt-get install rabbitmq-server`); or name one in FANOUT_TEST_AMQP_URL"
@@ -58,7 +61,7 @@ class OwnBroker:
         assert found is not None, "the programs of RabbitMQ are not installed: ask programs() first"
         self._programs = found
         self.folder = Path(tempfile.mkdtemp(prefix="fanout-broker-"))
-        self.port, self._dist_port = free_port(), free_port()
+        self.port, self.tls_port, self._dist_port = free_port(), free_port(), free_port()
         self.node = f"fanout_{secrets.token_hex(4)}@localhost"
         self._process: subprocess.Popen[bytes] | None = None
         (self.folder / "plugins").write_text("[].")
@@ -73,7 +76,15 @@ class OwnBroker:
 
     def configure(self, *lines: str) -> None:
         """The node's configuration, read at the next start."""
-        (self.folder / "rabbitmq.conf").write_text("\n".join([f"listeners.tcp.1 = 127.0.0.1:{self.port}", *lines, ""]))
+        always = (
+            f"listeners.tcp.1 = 127.0.0.1:{self.port}",
+            f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
+            f"ssl_options.certfile = {CERTIFICATES / 'right.pem'}",
+            f"ssl_options.keyfile = {CERTIFICATES / 'right.pem'}",
+            f"ssl_options.cacertfile = {AUTHORITY}",
+            "ssl_options.verify = verify_none",
+        )
+        (self.folder / "rabbitmq.conf").write_text("\n".join([*always, *lines, ""]))
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RABBITMQ_")}
@@ -214,11 +225,13 @@ class Place:
         for queue in queues or (self.queue, f"{self.queue}.dead"):
             await channel.queue_delete(queue)
 
-    async def close(self) -> None:
+    async def close(self, *, leave: bool = False) -> None:
+        """``leave``: the broker itself is thrown away, with everything on it."""
         with contextlib.suppress(OSError, AMQPError, RuntimeError):
             async with asyncio.timeout(5):
-                await self.delete()
-                await (await self.channel()).exchange_delete(self.exchange)
+                if not leave:
+                    await self.delete()
+                    await (await self.channel()).exchange_delete(self.exchange)
         if self._connection is not None:
             await self._connection.close()
 

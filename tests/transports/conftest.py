@@ -44,4 +44,4 @@ async def own_place(private_broker: OwnBroker) -> AsyncIterator[Place]:
     """The same on the private broker."""
     place = Place(private_broker.url)
     yield place
-    await place.close()
+    await place.close(leave=True)

@@ -5,11 +5,11 @@ import sys
 import time
 
 import pytest
-from services.roles import ROOT
-from services.waiting import eventually
 
 from fanout.transports.rabbitmq import NotConfirmed, RabbitConsuming, RabbitPublishing, Topology, link
 from fanout.transports.transport import QueueUnavailable, Reference
+from services.roles import ROOT
+from services.waiting import eventually
 
 ROUNDS = 3
 

@@ -4,10 +4,10 @@ import asyncio
 import secrets
 
 import pytest
-from services.waiting import eventually
 
 from fanout.transports.rabbitmq import QueueRefused, RabbitConsuming, RabbitPublishing, Topology, link
 from fanout.transports.transport import QueueUnavailable, Reference
+from services.waiting import eventually
 
 ONE = [Reference(1, 1, 1)]
 

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from services.waiting import eventually
 
 from fanout.transports.rabbitmq import QueueRefused, RabbitConsuming, RabbitPublishing, Topology
 from fanout.transports.transport import QueueUnavailable, Reference
+from services.waiting import eventually
 
 
 async def test_only_durable_quorum_queues_without_expiry_and_with_a_limited_dead_letter_queue(

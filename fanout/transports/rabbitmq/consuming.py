@@ -174,9 +174,10 @@ class RabbitConsuming:
         self.figures.messages += 1
         try:
             references = decode(message.body)
-        except Malformed as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, a message that stays neither taken nor acknowledged is worse
             self.figures.malformed += 1
-            self._burials.bury(message, str(error), lambda buried: self._finish(epoch, tag, acknowledge=buried))
+            reason = str(error) if isinstance(error, Malformed) else f"an error of ours: {describe(error)}"
+            self._burials.bury(message, reason, lambda buried: self._finish(epoch, tag, acknowledge=buried))
             return
         headers = {name: value for name, value in message.headers.items() if isinstance(value, str)}
         epoch.arrived.append(RabbitMessage(references, headers, tag, lambda over: self._finish(epoch, over)))

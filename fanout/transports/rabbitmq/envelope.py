@@ -37,6 +37,7 @@ class Malformed(Exception):  # noqa: N818 - a finding about somebody's message
     """Not a message of ours. The text is the reason that goes with it to the dead-letter queue."""
 
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _decoder = msgspec.json.Decoder(Envelope)
 _version_decoder = msgspec.json.Decoder(dict[str, object])
 
@@ -63,7 +64,7 @@ def decode(body: bytes) -> list[Reference]:
     """Raises ``Malformed``."""
     try:
         envelope = _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise Malformed(_version_trouble(body) or f"not an envelope of references: {error}") from None
     if envelope.v != VERSION:
         raise Malformed(_strange(envelope.v))
@@ -76,7 +77,7 @@ def _version_trouble(body: bytes) -> str | None:
     """A later version may have any shape beside its number."""
     try:
         version = _version_decoder.decode(body).get("v")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNREADABLE:
         return None
     return None if version == VERSION or not isinstance(version, int) else _strange(version)
 

@@ -25,7 +25,7 @@ from fanout.transports.transport import QueueUnavailable
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
 HEARTBEAT_SECONDS = 10
-BLOCKED_CHECK_SECONDS = 0.25
+BLOCKED_CHECK_SECONDS = 0.5
 REFUSED_SECONDS = 30.0
 """A broker that has let us in before and refuses us now may be half up, its users not loaded yet: so long it counts as away."""
 
@@ -103,12 +103,13 @@ class Session:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         closing = asyncio.create_task(self._connection.close(), name="amqp close")
-        await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
-        self._wire.abort()
-        await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
-        if not closing.done():
+        try:
+            await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
+        finally:
+            self._wire.abort()
+            await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
             closing.cancel()
-        await asyncio.gather(closing, return_exceptions=True)
+            await asyncio.gather(closing, return_exceptions=True)
 
     def _lost(self, _sender: object, error: BaseException | None) -> None:
         self.end(error or "closed")

@@ -73,7 +73,7 @@ def is_forbidden(error: BaseException) -> bool:
 def vhost_of(url: str) -> str:
     """As aiormq reads it: no path, or a slash alone, is the virtual host ``/``."""
     path = URL(url).path
-    return path[1:] if path not in ("", "/") else "/"
+    return path[1:].replace("%2F", "/") if path not in ("", "/") else "/"
 
 
 def _said(error: BaseException) -> str:
