@@ -1,7 +1,8 @@
 """P1, P3, P6 over a real day: consumers killed, the database stopped and killed, and the sum is right.
 
 The size of the day and the length of the outage come from the environment, so that the same claims run small in every test run and at
-full size when wanted: FANOUT_TEST_DAY_VERSIONS (3231 is the whole day), FANOUT_TEST_OUTAGE_SECONDS.
+full size when wanted: FANOUT_TEST_DAY_VERSIONS (3231 is the whole day), FANOUT_TEST_OUTAGE_SECONDS. FANOUT_TEST_DAY_AMQP_URL sends the
+references through that broker.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from services.waiting import eventually
 
 VERSIONS = int(os.environ.get("FANOUT_TEST_DAY_VERSIONS", "250"))
 OUTAGE_SECONDS = float(os.environ.get("FANOUT_TEST_OUTAGE_SECONDS", "3"))
+BROKER = os.environ.get("FANOUT_TEST_DAY_AMQP_URL", "")
 DEADLINE = 60 + VERSIONS / 10
 DAY = files("fanout.demo") / "data"
 REGIONS = ("eu", "us")
@@ -37,6 +39,8 @@ class Day:
             "FANOUT__DELIVERY__TIMEOUT_SECONDS": "3",
             "FANOUT__DELIVERY__BACKOFF_CAP_SECONDS": "5",
         }
+        if BROKER:
+            roles.environment["FANOUT_AMQP_URL"] = BROKER
         self.limits: dict[str, int] = {}
         self.regions: dict[str, Region] = {}
 
