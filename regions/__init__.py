@@ -1,1 +1,1 @@
-"""What runs in a region: scheduler, consumer, gate, retry policy, sender."""
+"""What runs in a region: pure decisions, the sender (`egress`), the scheduler, the consumer."""

@@ -99,7 +99,7 @@ async def _demo(
         if json_output:
             stdout().print_json(data=total.document)
         else:
-            _print(total, progress)
+            _print(total, progress, keep=keep)
         if not ended:
             _complain(f"not over after {overall_seconds:g} s; what is open stands above")
         if keep:
@@ -185,7 +185,7 @@ async def _eventful(connection: asyncpg.Connection, stage: Stage) -> tuple[str, 
 # ---------------------------------------------------------------------------------------------------- saying it
 
 
-def _print(total: _Sum, progress: Progress) -> None:
+def _print(total: _Sum, progress: Progress, *, keep: bool) -> None:
     out = stdout()
     out.print(reconciliation(total.document))
     out.print(answers(total.checks), end="")
@@ -196,7 +196,8 @@ def _print(total: _Sum, progress: Progress) -> None:
     if total.delivery is not None:
         out.print("One delivery, from the ledger alone:\n")
         out.print(story(total.delivery[1]), soft_wrap=True)
-    out.print(f"To look around before the database is removed: {_command()} demo --keep", soft_wrap=True)
+    if not keep:
+        out.print(f"To look around before the database is removed: {_command()} demo --keep", soft_wrap=True)
 
 
 def _explain_keeping(stage: Stage, total: _Sum, out: Console) -> None:

@@ -106,7 +106,7 @@ class RegionTable(Table):
 
 
 class DeliveryTable(Table):
-    """How deliveries are tried. Backoff, budget and age as DESIGN section 3; ``concurrency`` and ``timeout_seconds`` are
+    """How deliveries are tried. Backoff, budget and age as docs/reference.md says; ``concurrency`` and ``timeout_seconds`` are
     for subscribers that name none; ``in_flight`` is what one consumer sends at once.
     """
 

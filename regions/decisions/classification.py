@@ -1,4 +1,4 @@
-"""What one attempt came to: DESIGN section 3, "Outcomes of an attempt", as two pure functions.
+"""What one attempt came to: the table of outcomes in docs/reference.md, as two pure functions.
 
 ``classify_response`` decides once a final status line was read, ``classify_failure`` when there was none.
 """

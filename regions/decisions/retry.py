@@ -77,7 +77,7 @@ def fate_of(
     retry_soon: bool = False,
     expired: bool = False,
 ) -> Fate:
-    """One clause per outcome (DESIGN, "Outcomes of an attempt"). ``retry_soon``: the connection was reused and broke before
+    """One clause per outcome (docs/reference.md, "Outcomes"). ``retry_soon``: the connection was reused and broke before
     any answer, so the first retry goes at once. ``expired``: the lease ended and nothing was heard of the worker.
     """
     match outcome:
