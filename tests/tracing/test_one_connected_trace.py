@@ -4,7 +4,9 @@ import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 from way import Spans, Way, links_of, place_of
 
+from fanout.home.publishing import publish_many
 from fanout.model.trace_context import TraceParent
+from services.deployment import versions
 
 THEIRS = TraceParent("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", sampled=True)
 
@@ -112,9 +114,6 @@ async def test_the_request_speaks_the_http_conventions_and_shows_no_query(way: W
 async def test_versions_expanded_together_are_a_batch_with_links(way: Way, spans: Spans):
     await way.subscribe("a")
     async with way.region.connection.transaction():  # all are committed at once, so one step takes them all
-        from fanout.home.publishing import publish_many
-        from services.deployment import versions
-
         await publish_many(way.region.connection, versions(20))
     await way.delivered(20)
     publishes, expands = spans.named("publish fanout.outbox"), spans.named("expand fanout.outbox")

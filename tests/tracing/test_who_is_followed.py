@@ -5,9 +5,11 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, TraceIdRatio
 from structlog.testing import capture_logs
 from way import Spans, Way
 
+from fanout.home.publishing import publish_many
 from fanout.model.trace_context import TraceParent
 from fanout.telemetry.collector import sampler_of
 from fanout.telemetry.tracing import place_of_publish, use
+from services.deployment import versions
 
 
 async def test_a_publishers_flag_cannot_force_a_trace_beyond_the_ratio(way: Way):
@@ -28,6 +30,25 @@ async def test_a_publishers_flag_cannot_force_a_trace_beyond_the_ratio(way: Way)
         assert {span.context.trace_id for span in spans.named(name)} == followed
     flags = {int(text[3:35], 16): text[-2:] for text in way.sent("a")}
     assert flags == {int(place.trace_id, 16): "01" if int(place.trace_id, 16) in followed else "00" for place in places}
+
+
+async def test_the_ratio_holds_for_what_was_published_by_a_process_that_does_not_trace(way: Way):
+    spans = Spans()
+    tracing = spans.tracing(TraceIdRatioBased(0.5))
+    await way.subscribe("a")
+    try:
+        async with way.region.connection.transaction():
+            await publish_many(way.region.connection, versions(30))
+            use(tracing)
+        await way.delivered(30)
+    finally:
+        use(None)
+    rows = await way.region.rows("SELECT traceparent FROM {schema}.version")
+    followed = {int(place.trace_id, 16) for row in rows if tracing.samples(place := TraceParent.parse(row[0]))}
+    assert 0 < len(followed) < 30
+    for name in ("deliver fanout.eu", "POST"):
+        assert {span.context.trace_id for span in spans.named(name)} == followed
+    assert {int(text[3:35], 16) for text in way.sent("a") if text.endswith("-01")} == followed
 
 
 async def test_a_publisher_that_asks_not_to_be_followed_is_not_and_its_trace_goes_on_all_the_same(
