@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from fanout.database.errors import describe, is_transient
+from fanout.database.errors import describe, may_pass
 
 PAUSE_SECONDS_FIRST = 0.1
 PAUSE_SECONDS_MAX = 2.0
@@ -37,11 +37,11 @@ async def run_steps(name: str, step: Callable[[], Awaitable[None]], stopping: as
         try:
             await step()
         except Exception as error:  # noqa: BLE001 - the boundary of a loop that must not die
-            if not is_transient(error):
+            if not may_pass(error):
                 _log.exception("step failed", loop=name, **context)
             elif not away:
                 _log.warning("service away", loop=name, error=describe(error), **context)
-            away = is_transient(error)
+            away = may_pass(error)
             await patience.wait()
         else:
             if away:

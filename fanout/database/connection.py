@@ -11,6 +11,8 @@ from fanout.database.errors import CONNECTION_LOST, breaks_connection
 
 CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 60
+STEADY_STATEMENT_SECONDS = 10
+"""For the short statements of a loop. Shorter than any lease: a connection that a firewall has forgotten must not cost one."""
 IDLE_IN_TRANSACTION_SECONDS = 30
 POOLED_CONNECTION_SECONDS = 300
 """A pooled connection that has idled so long is closed: after a failover nothing clings to the old server for ever."""
@@ -24,13 +26,13 @@ def _session(application: str) -> dict[str, str]:
     }
 
 
-async def connect(url: str, application: str) -> asyncpg.Connection:
+async def connect(url: str, application: str, *, statement_seconds: float = STATEMENT_SECONDS) -> asyncpg.Connection:
     """A connection of the caller's own. Raises what ``is_transient`` knows while the server is away."""
     return await asyncpg.connect(
         url,
         server_settings=_session(application),
         timeout=CONNECT_SECONDS,
-        command_timeout=STATEMENT_SECONDS,
+        command_timeout=statement_seconds,
         target_session_attrs=SessionAttribute.read_write,
     )
 
@@ -55,25 +57,34 @@ class SteadyConnection:
     A loop that returns its connection to a pool pays for a reset each time; a loop that keeps one does not.
     """
 
-    def __init__(self, url: str, application: str) -> None:
+    def __init__(self, url: str, application: str, sisters: "list[SteadyConnection] | None" = None) -> None:
+        """``sisters``: connections of the same loop to the same server. Where one hears nothing any more, none is trusted."""
         self._url = url
         self._application = application
         self._connection: asyncpg.Connection | None = None
         self._turn = asyncio.Lock()
+        self._sisters = sisters if sisters is not None else []
+        self._sisters.append(self)
 
     async def fetch(self, sql: str, *arguments: Any) -> Sequence[asyncpg.Record]:
         """Run one statement. Errors pass through; after one that breaks the connection the next call opens a new one."""
         async with self._turn:
             if self._connection is None or self._connection.is_closed():
-                self._connection = await connect(self._url, self._application)
+                self._connection = await connect(
+                    self._url, self._application, statement_seconds=STEADY_STATEMENT_SECONDS
+                )
             try:
                 return await self._connection.fetch(sql, *arguments)
             except (asyncio.CancelledError, Exception) as error:
                 if isinstance(error, asyncio.CancelledError) or breaks_connection(error):
-                    self._drop()
+                    self.drop()
+                if isinstance(error, TimeoutError):
+                    for sister in self._sisters:
+                        sister.drop()
                 raise
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Forget the connection, whoever uses it just now: its call fails as after a lost connection, and the next opens a new one."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None

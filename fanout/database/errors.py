@@ -2,8 +2,11 @@
 
 import asyncpg
 
-_CLASSES = ("08", "40001", "40P01", "53300", "57P", "25006")
-"""Connection trouble, serialisation failure, deadlock, too many connections, operator intervention, a demoted server."""
+_CLASSES = ("08", "40001", "40P01", "53", "55P03", "57", "58", "25006", "25P03")
+"""Connection trouble, serialisation failure, deadlock, no room (connections, disk, memory), a lock that was not to be had, operator
+intervention (shutdown, a cancelled statement, a timeout), trouble of the system below, a demoted server, a session that idled."""
+_REFUSED = ("28", "3D")
+"""The server is there and lets us in no more, or does not know the database: an operator's doing, and an operator can undo it."""
 
 
 CONNECTION_LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError, EOFError)
@@ -19,10 +22,17 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, CONNECTION_LOST) and not isinstance(error, asyncpg.DataError)
 
 
+def may_pass(error: BaseException) -> bool:
+    """True where a role that has been running waits: what ``is_transient`` says, and a login that is refused since."""
+    if isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "").startswith(_REFUSED):
+        return True
+    return is_transient(error)
+
+
 def breaks_connection(error: BaseException) -> bool:
     """True where the connection must not be used again: it is gone, or leads to a server that no longer takes writes."""
     if isinstance(error, asyncpg.PostgresError):
-        return (error.sqlstate or "").startswith(("08", "57P", "25006"))
+        return (error.sqlstate or "").startswith(("08", "57P", "25006", "25P03"))
     return isinstance(error, CONNECTION_LOST) and not isinstance(error, asyncpg.DataError)
 
 

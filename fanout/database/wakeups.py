@@ -8,12 +8,15 @@ import asyncio
 import contextlib
 
 import asyncpg
+import structlog
 
 from fanout.database.connection import SteadyConnection, connect
-from fanout.database.errors import is_transient
+from fanout.database.errors import describe, may_pass
 
 QUIET_SECONDS = 0.02
 RECONNECT_SECONDS = 1.0
+
+_log = structlog.get_logger()
 
 
 class Bell:
@@ -35,9 +38,8 @@ class Bell:
             self._pending = False
             try:
                 await self._connection.fetch("SELECT pg_notify($1, '')", self._channel)
-            except Exception as error:
-                if not is_transient(error):
-                    raise
+            except Exception as error:  # noqa: BLE001 - a wake-up is a hint: whoever misses it polls
+                _log.debug("not rung", channel=self._channel, error=describe(error))
             await asyncio.sleep(QUIET_SECONDS)
 
     async def close(self) -> None:
@@ -86,9 +88,9 @@ class Ear:
                 await connection.add_listener(self._channel, lambda *_: self._rung.set())
                 self._rung.set()  # whatever was rung while we were deaf
                 await self._lost.wait()
-            except Exception as error:
-                if not is_transient(error):
-                    raise
+            except Exception as error:  # noqa: BLE001 - deaf is not dead: the owner polls, and this listens again
+                if not may_pass(error):
+                    _log.exception("not listening", channel=self._channel)
             finally:
                 if connection is not None:
                     connection.terminate()

@@ -9,6 +9,7 @@ from fanout.model.identity import check_id, parse_version
 from fanout.model.labels import check_labels
 from fanout.model.patterns import check_event_type
 from fanout.model.problems import Invalid
+from fanout.model.times import check_years
 from fanout.model.trace_context import TraceParent, usable_tracestate
 
 PAYLOAD_BYTES_MAX = 1024 * 1024
@@ -90,6 +91,6 @@ def _in_utc(field: str, moment: object) -> datetime:
     if moment.tzinfo is None:
         raise Invalid.field(field, "has no offset", "give an aware datetime, as datetime.now(UTC)")
     try:
-        return moment.astimezone(UTC)
+        return check_years(field, moment.astimezone(UTC))
     except OverflowError:
-        raise Invalid.field(field, "lies outside the years 1 to 9999 in UTC", "leave it out for never") from None
+        raise Invalid.field(field, "lies outside every calendar in UTC", "leave it out for never") from None

@@ -13,7 +13,8 @@ from fanout.model.problems import Invalid, Problem
 from fanout.model.signing_secret import Secret
 from fanout.model.states import Ordering
 
-CONCURRENCY_MAX = 1000
+CONCURRENCY_MAX = 100
+"""A fifth of what one consumer sends at once by default: one subscriber that hangs leaves room for the others."""
 RATE_PER_SECOND_MIN = 0.00001
 """About once a day. What is slower is better served by pausing, and its next slot would lie years ahead."""
 RATE_PER_SECOND_MAX = 10_000

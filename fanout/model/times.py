@@ -15,13 +15,15 @@ _WITHOUT_OFFSET = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9:.]+")
 _LEAP_SECOND = 60
 _MINUTES_IN_HOUR = 60
 _HOURS_IN_DAY = 24
+YEAR_MIN, YEAR_MAX = 1900, 2999
+"""Drivers write the ends of their calendars as "infinity", and adding an hour to them leaves every calendar: nobody means them."""
 
 
 def parse_time(field: str, text: object) -> datetime:
     """Read an RFC 3339 time; the result is in UTC. Fractions beyond the microsecond are cut off, not rounded.
 
     Refused with a reason of their own: a time without offset (whose clock?), a leap second (neither Python nor PostgreSQL
-    can hold one) and what lies outside the years 1 to 9999 in UTC.
+    can hold one) and what lies outside the years 1900 to 2999 in UTC.
     """
     if not isinstance(text, str):
         raise Invalid.field(field, f"a time is text, not {type(text).__name__}", TIME_RIGHT)
@@ -35,9 +37,19 @@ def parse_time(field: str, text: object) -> datetime:
     microsecond = int((parts[7] or "0")[:6].ljust(6, "0"))
     try:
         local = datetime(year, month, day, hour, minute, second, microsecond, tzinfo=_offset(*parts.groups()[7:]))
-        return local.astimezone(UTC)
+        moment = local.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise Invalid.field(field, f"'{text}' is on no calendar between the years 1 and 9999", TIME_RIGHT) from None
+        raise Invalid.field(field, f"'{text}' is on no calendar", TIME_RIGHT) from None
+    return check_years(field, moment)
+
+
+def check_years(field: str, moment: datetime) -> datetime:
+    """``moment``, if it lies in a year that somebody can mean."""
+    if not YEAR_MIN <= moment.year <= YEAR_MAX:
+        raise Invalid.field(
+            field, f"lies outside the years {YEAR_MIN} to {YEAR_MAX}", "leave it out for never or unknown"
+        )
+    return moment
 
 
 def _offset(zulu: str | None, sign: str | None, hours: str | None, minutes: str | None) -> timezone:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import structlog
 
 from fanout.database.connection import SteadyConnection
+from fanout.database.errors import describe, may_pass
 from fanout.database.schema import Schema
 from fanout.database.wakeups import Bell, Ear
 from fanout.home import outbox
 from fanout.home.outbox import OutboxRow
 from fanout.ledger import channels
 from fanout.ledger.expansion import Copy, copy_versions, expand, wanted
+from fanout.ledger.sweeping import tell_operator
 from fanout.loops import run_steps
 from fanout.model.trace_context import TraceParent
 from fanout.settings import RegionSettings, Settings
@@ -49,6 +51,7 @@ class RegionPublisher:
         self._schema = Schema(region.schema)
         self._forbidden = frozenset(name for name, regions in settings.residency.items() if region.name not in regions)
         self._poll_seconds = settings.home.poll_seconds
+        self._told: set[int] = set()
         application = f"fanout publisher {region.name}"
         self._home = SteadyConnection(settings.home.url, application)
         self._ledger = SteadyConnection(region.url, application)
@@ -76,13 +79,34 @@ class RegionPublisher:
         rows = await outbox.take(self._home, self._home_schema, self._region, BATCH_VERSIONS, KEEP_SECONDS)
         if not rows:
             return Expanded(0, 0)
-        try:
-            created = await self._expand(rows)
-        except BaseException:
-            await self._give_back(rows)
-            raise
+        created = await self._expand_or_set_aside(rows)
         await outbox.finish(self._home, self._home_schema, self._region, created)
-        return Expanded(len(created), sum(created.values()))
+        return Expanded(len(rows), sum(created.values()))
+
+    async def _expand_or_set_aside(self, rows: Sequence[OutboxRow]) -> dict[int, int]:
+        """A batch that the region refuses is halved until the one version that spoils it stands alone: that one is set aside for
+        as long as its take lasts, an operator is told, and the others go through.
+        """
+        try:
+            return await self._expand(rows)
+        except (asyncio.CancelledError, Exception) as error:
+            if isinstance(error, asyncio.CancelledError) or may_pass(error):
+                await self._give_back(rows)
+                raise
+            if len(rows) == 1:
+                await self._set_aside(rows[0], error)
+                return {}
+        middle = len(rows) // 2
+        first = await self._expand_or_set_aside(rows[:middle])
+        return first | await self._expand_or_set_aside(rows[middle:])
+
+    async def _set_aside(self, row: OutboxRow, error: BaseException) -> None:
+        note = row.announcement
+        detail = f"version {note.version} of shipment {note.shipment_id} cannot be expanded: {describe(error)}"
+        _log.error("version set aside", region=self._region, detail=detail)
+        if note.version_no not in self._told:
+            self._told.add(note.version_no)
+            await tell_operator(self._ledger, self._schema, "version_set_aside", detail)
 
     async def _give_back(self, rows: Sequence[OutboxRow]) -> None:
         numbers = [row.announcement.version_no for row in rows]

@@ -1,6 +1,8 @@
 """A process of ours: its parts, each started when its schemas are there, and its HTTP, from the first signal to the exit status."""
 
 import asyncio
+import contextlib
+import resource
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -87,6 +89,14 @@ class Answers:
         await self._connection.fetch("SELECT 1")
 
 
+def _allow_open_files() -> None:
+    """As many as this user may have: a connection for each subscriber is no mistake, and common soft limits are low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 async def run_process(process: Process, app: ASGIApp, listener: socket.socket, stop: Stop) -> int:
     """Until a signal; the exit status. Raises what ended a part early, after the others were stopped in order.
 
@@ -98,6 +108,7 @@ async def run_process(process: Process, app: ASGIApp, listener: socket.socket, s
 
 
 async def _run_process(process: Process, app: ASGIApp, listener: socket.socket, stop: Stop) -> int:
+    _allow_open_files()
     ended = asyncio.Event()
     http = asyncio.create_task(serve(app, listener, ended), name="http")
     tasks = {asyncio.create_task(_run_part(part, stop), name=part.name): part for part in process.parts}

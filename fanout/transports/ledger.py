@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from fanout.database.connection import SteadyConnection
-from fanout.database.errors import describe, is_transient
+from fanout.database.errors import describe, may_pass
 from fanout.database.schema import Schema
 from fanout.database.wakeups import Bell, Ear
 from fanout.transports.transport import QueueUnavailable, Reference
@@ -68,7 +68,7 @@ class LedgerConsuming:
         try:
             rows = await self._connection.fetch(sql, most, KEEP_SECONDS)
         except Exception as error:
-            if is_transient(error):
+            if may_pass(error):
                 raise QueueUnavailable(describe(error)) from error
             raise
         return [Reference(*row) for row in rows]

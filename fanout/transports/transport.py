@@ -3,7 +3,7 @@
 Losing every reference loses no delivery: one that nobody claims goes back to waiting and is promoted again.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -62,5 +62,8 @@ class QueueUnavailable(Exception):  # noqa: N818 - a state of the world that pas
         self.references = references
 
 
-OpenPublishing = Callable[[], Awaitable[Publishing]]
-OpenConsuming = Callable[[], Awaitable[Consuming]]
+class QueueRefused(Exception):  # noqa: N818 - as QueueUnavailable: a state of the world, but one that does not pass
+    """The broker will not serve us as it and we are set up: wrong user, virtual host or permission, or a queue of another kind.
+
+    Trying again helps nobody. The text names what was refused and how to mend it.
+    """

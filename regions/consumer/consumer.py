@@ -27,7 +27,7 @@ from fanout.ledger.settlement import Settlement, settle
 from fanout.loops import Patience
 from fanout.model.states import Outcome
 from fanout.settings import DeliveryTable, RegionSettings
-from fanout.transports.transport import Consuming, QueueUnavailable
+from fanout.transports.transport import Consuming, QueueRefused, QueueUnavailable
 from regions.consumer.caches import ConfigCache, Prepared, VersionCache
 from regions.consumer.flight import Flight, fly
 from regions.consumer.lane import Lane
@@ -90,9 +90,10 @@ class Consumer:
         self._consuming = consuming
         self._sender = sender
         application = f"fanout consumer {region.name}"
-        self._claiming = SteadyConnection(region.url, application)
-        self._reading = SteadyConnection(region.url, application)
-        self._settling = SteadyConnection(region.url, application)
+        sisters: list[SteadyConnection] = []
+        self._claiming = SteadyConnection(region.url, application, sisters)
+        self._reading = SteadyConnection(region.url, application, sisters)
+        self._settling = SteadyConnection(region.url, application, sisters)
         self._bell = Bell(region.url, application, channels.due(self._schema))
         self._parking = Parking()
         self._versions = VersionCache()
@@ -144,8 +145,12 @@ class Consumer:
                     continue
                 try:
                     messages = await _until_either(self._consuming.take(min(room, BATCH), TAKE_SECONDS), ended)
-                except QueueUnavailable as error:
-                    if not away:
+                except QueueRefused:
+                    raise
+                except Exception as error:  # noqa: BLE001 - as in every loop of ours: a step that fails is not the end
+                    if not isinstance(error, QueueUnavailable):
+                        _log.exception("taking failed", region=self._region)
+                    elif not away:
                         _log.warning("queue away", region=self._region, error=str(error))
                     away = True
                     await patience.wait()

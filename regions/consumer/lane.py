@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from fanout.database.errors import describe, is_transient
+from fanout.database.errors import describe, may_pass
 from fanout.loops import Patience
 
 Item = TypeVar("Item")
@@ -99,7 +99,7 @@ class Lane(Generic[Item]):
             try:
                 await self._commit(batch)
             except Exception as error:  # noqa: BLE001 - a batch must not end the lane
-                if is_transient(error):
+                if may_pass(error):
                     _log.warning("ledger away, batch waits", lane=self._name, size=len(batch), error=describe(error))
                     await patience.wait()
                     continue

@@ -11,6 +11,7 @@ EgressError                       (an httpx2.TransportError)
   · BadResponse                   the subscriber answered, but not in HTTP
 """
 
+import errno
 import os
 import ssl
 
@@ -88,7 +89,13 @@ class BadResponse(EgressError):  # noqa: N818 - see above
     unparsable = True
 
 
-def connect_error(error: Exception, address: str, port: int) -> ConnectFailed:
+_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+"""What this machine has run out of. No subscriber is to blame, and no attempt was made."""
+
+
+def connect_error(error: Exception, address: str, port: int) -> EgressError:
+    if isinstance(error, OSError) and error.errno in _OURS:
+        return NotSent(f"this machine cannot open another connection: {describe(error)}", address=address)
     return ConnectFailed(f"cannot connect to {address} port {port}: {describe(error)}", address=address)
 
 

@@ -71,7 +71,7 @@ WRONG = [
     ({"labels": []}, "labels"), ({"labels": {"a": []}}, "labels.a"), ({"labels": {"a": "b"}}, "labels.a"), ({"labels": {"a": [1]}}, "labels.a[0]"),
     ({"labels": {"a": None}}, "labels.a"), ({"labels": {"": ["a"]}}, "labels (a name)"), ({"labels": {str(n): ["a"] for n in range(33)}}, "labels"),
     ({"labels": {"a": [str(n) for n in range(257)]}}, "labels.a"),
-    ({"concurrency": 0}, "concurrency"), ({"concurrency": 1001}, "concurrency"), ({"concurrency": 1.5}, "concurrency"),
+    ({"concurrency": 0}, "concurrency"), ({"concurrency": 101}, "concurrency"), ({"concurrency": 1.5}, "concurrency"),
     ({"concurrency": True}, "concurrency"), ({"concurrency": "8"}, "concurrency"),
     ({"rate_per_second": 0}, "rate_per_second"), ({"rate_per_second": -1}, "rate_per_second"), ({"rate_per_second": 10_001}, "rate_per_second"),
     ({"rate_per_second": float("nan")}, "rate_per_second"), ({"rate_per_second": float("inf")}, "rate_per_second"),

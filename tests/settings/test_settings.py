@@ -202,7 +202,7 @@ VARIABLES = [
     ("FANOUT__DELIVERY__LEASE_MARGIN_SECONDS", "4.9", "greater than or equal to 5"), ("FANOUT__DELIVERY__BACKOFF_FACTOR", "0.9", "greater than or equal to 1"),
     ("FANOUT__DELIVERY__BACKOFF_FIRST_SECONDS", "0", "greater than 0"), ("FANOUT__DELIVERY__BACKOFF_FIRST_SECONDS", "nan", "finite"),
     ("FANOUT__DELIVERY__BACKOFF_CAP_SECONDS", "4", "at least backoff_first_seconds"), ("FANOUT__DELIVERY__ATTEMPTS", "0", "greater than or equal to 1"),
-    ("FANOUT__DELIVERY__TIMEOUT_SECONDS", "301", "less than or equal to 300"), ("FANOUT__DELIVERY__CONCURRENCY", "1001", "less than or equal to 1000"),
+    ("FANOUT__DELIVERY__TIMEOUT_SECONDS", "301", "less than or equal to 300"), ("FANOUT__DELIVERY__CONCURRENCY", "101", "less than or equal to 100"),
     ("FANOUT__RETENTION__PAYLOAD_DAYS", "91", "in rising order"), ("FANOUT__RESIDENCY__EU_ONLY", "eu,mars", "there is no region 'mars'"), ("FANOUT__RESIDENCY__EU_ONLY", ",", "one or more regions"),
 ]  # fmt: skip
 

@@ -1,12 +1,12 @@
--- take_outbox: versions that one region has still to expand, lowest number first, none while a lower version of the same
--- shipment is pending there. Taking only keeps other publishers away for a while: every later step is repeatable.
+-- take_outbox: versions that one region has still to expand, lowest number first; of a shipment the lowest pending version, and where
+-- there is room in the batch the versions that follow it, which nobody else can take meanwhile. Taking only keeps other publishers away for a while: every later step is repeatable.
 -- Only durations leave home (P12): age_seconds since acceptance, delay_seconds until eligible (0: now).
 CREATE FUNCTION {schema}.take_outbox(for_region text, most int, keep_seconds float8)
 RETURNS TABLE (version_no bigint, shipment_no bigint, shipment_id text, version bigint, event_type text, labels text,
                residency text, age_seconds float8, delay_seconds float8, bytes int)
 LANGUAGE sql SET search_path = {schema}, pg_temp AS $$
-    WITH picked AS (
-        SELECT o.region, o.version_no FROM outbox o
+    WITH head AS (
+        SELECT o.region, o.version_no, o.shipment_no, o.version FROM outbox o
         WHERE o.region = for_region AND NOT o.done
           AND (o.taken_until IS NULL OR o.taken_until < clock_timestamp())
           AND NOT EXISTS (SELECT FROM outbox lower
@@ -14,6 +14,14 @@ LANGUAGE sql SET search_path = {schema}, pg_temp AS $$
                             AND lower.version < o.version AND NOT lower.done)
         ORDER BY o.version_no LIMIT most
         FOR UPDATE SKIP LOCKED
+    ), picked AS (
+        (SELECT region, version_no FROM head)
+        UNION ALL
+        (SELECT f.region, f.version_no FROM head h CROSS JOIN LATERAL (
+            SELECT o.region, o.version_no FROM outbox o
+            WHERE o.region = h.region AND o.shipment_no = h.shipment_no AND o.version > h.version AND NOT o.done
+            ORDER BY o.version LIMIT most) AS f)
+        LIMIT most
     ), taken AS (
         UPDATE outbox o SET taken_until = clock_timestamp() + make_interval(secs => keep_seconds)
         FROM picked p WHERE o.region = p.region AND o.version_no = p.version_no

@@ -23,6 +23,15 @@ LANGUAGE sql STABLE SET search_path = {schema}, pg_temp AS $$
     FROM unnest(event_types, label_texts, ages_seconds) WITH ORDINALITY AS a(event_type, labels, age, place)
 $$;
 
+-- Home and region disagree on what a number means: home was put back to an earlier state, or this is another home's region.
+CREATE FUNCTION {schema}.same_version(number bigint, shipment_here text, version_here bigint, shipment_home text, version_home bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'version number % is version % of shipment % here, and version % of shipment % at home',
+        number, version_here, shipment_here, version_home, shipment_home
+        USING HINT = 'Was home restored from a backup, or does this region belong to another home?';
+END $$;
+
 -- copy_versions: the region's one copy of each version, and its page in the book. Repeatable.
 -- A forbidden version comes without event type, labels and payload; who would have wanted it was asked by the same metadata,
 -- which expand gets as an argument and does not keep.
@@ -46,6 +55,10 @@ LANGUAGE sql SET search_path = {schema}, pg_temp AS $$
     ON CONFLICT (version_no) DO NOTHING;
 
     INSERT INTO expansion (version_no) SELECT n FROM unnest(numbers) AS n ORDER BY n ON CONFLICT DO NOTHING;
+
+    SELECT same_version(g.version_no, v.shipment_id, v.version, g.shipment_id, g.version)
+    FROM unnest(numbers, shipment_ids, versions) AS g(version_no, shipment_id, version) JOIN version v USING (version_no)
+    WHERE (v.shipment_id, v.version) <> (g.shipment_id, g.version);
 $$;
 
 -- expand: create deliveries for these versions, at most `budget` of them, going on where an earlier call stopped.

@@ -7,10 +7,9 @@ import structlog
 from aio_pika.abc import AbstractIncomingMessage
 
 from fanout.transports.rabbitmq.link import LOST, guarded
-from fanout.transports.rabbitmq.refusals import QueueRefused
 from fanout.transports.rabbitmq.sending import ConfirmedSending
 from fanout.transports.rabbitmq.topology import Topology
-from fanout.transports.transport import QueueUnavailable
+from fanout.transports.transport import QueueRefused, QueueUnavailable
 
 BURIAL_SECONDS = 5.0
 REASON_HEADER, QUEUE_HEADER = "fanout-reason", "fanout-queue"

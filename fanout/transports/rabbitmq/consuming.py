@@ -12,7 +12,7 @@ from fanout.database.errors import describe
 from fanout.transports.rabbitmq.acknowledgements import Acknowledgements
 from fanout.transports.rabbitmq.burials import Burials
 from fanout.transports.rabbitmq.envelope import Malformed, decode
-from fanout.transports.rabbitmq.link import LOST, Link, LinkState, Session, guarded
+from fanout.transports.rabbitmq.link import LOST, Link, LinkState, Session, guarded, within
 from fanout.transports.rabbitmq.refusals import is_forbidden
 from fanout.transports.rabbitmq.topology import Topology
 from fanout.transports.transport import QueueUnavailable, Reference
@@ -190,8 +190,9 @@ class RabbitConsuming:
         while True:
             await asyncio.sleep(self._check_seconds)
             try:
-                async with asyncio.timeout(max(self._check_seconds, FLUSH_SECONDS)):
-                    answer = await guarded(underlay.queue_declare(queue.name, passive=True))
+                answer = await within(
+                    max(self._check_seconds, FLUSH_SECONDS), underlay.queue_declare(queue.name, passive=True)
+                )
             except TimeoutError:
                 epoch.session.end(f"the broker did not answer within {self._check_seconds:g} s")
                 return
@@ -269,7 +270,6 @@ class RabbitConsuming:
         if epoch.queue is None or epoch.consumer_tag is None:
             return
         try:
-            async with asyncio.timeout(FLUSH_SECONDS):
-                await guarded(epoch.queue.cancel(epoch.consumer_tag))
+            await within(FLUSH_SECONDS, epoch.queue.cancel(epoch.consumer_tag))
         except LOST as error:
             _log.info("consumer not cancelled", error=describe(error))

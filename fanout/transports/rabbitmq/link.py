@@ -6,6 +6,7 @@ prefetch, consumers and topology cannot be half restored (a connection that is u
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -13,14 +14,14 @@ from typing import Any, TypeVar
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aio_pika.connection import Connection
-from aiormq.exceptions import AMQPError
+from aiormq.exceptions import AMQPError, ConnectionInternalError
 from yarl import URL
 
 from fanout.database.errors import describe
 from fanout.loops import Patience
-from fanout.transports.rabbitmq.refusals import QueueRefused, refusal_of
+from fanout.transports.rabbitmq.refusals import refusal_of
 from fanout.transports.rabbitmq.wire import Wire
-from fanout.transports.transport import QueueUnavailable
+from fanout.transports.transport import QueueRefused, QueueUnavailable
 
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
@@ -28,6 +29,11 @@ HEARTBEAT_SECONDS = 10
 BLOCKED_CHECK_SECONDS = 0.5
 REFUSED_SECONDS = 30.0
 """A broker that has let us in before and refuses us now may be half up, its users not loaded yet: so long it counts as away."""
+
+COLLISIONS_MAX = 5
+COLLISION_SECONDS_MAX = 0.3
+"""Two that declare the same new quorum queue at the same moment can both be thrown out ("cluster_not_formed"): that is no trouble,
+the next try finds the queue."""
 
 LOST = (AMQPError, OSError, EOFError, RuntimeError)
 """What aio-pika raises for a connection or channel that is gone; a plain ``RuntimeError`` is among it. Timeouts are ``OSError``."""
@@ -103,13 +109,13 @@ class Session:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         closing = asyncio.create_task(self._connection.close(), name="amqp close")
+        closing.add_done_callback(_heard)
         try:
             await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
         finally:
             self._wire.abort()
             await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
-            closing.cancel()
-            await asyncio.gather(closing, return_exceptions=True)
+            closing.cancel()  # and not waited for: the library may not heed it
 
     def _lost(self, _sender: object, error: BaseException | None) -> None:
         self.end(error or "closed")
@@ -169,27 +175,31 @@ class Link:
             self._session.end(why)
 
     async def close(self) -> None:
-        """Within about ``2 * CLOSE_SECONDS``, whatever the broker does."""
+        """Within ``2 * CLOSE_SECONDS``, whatever the broker does."""
         self.trouble = "closed"
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._enter(LinkState.CLOSED)
 
     async def _run(self) -> None:
-        patience = Patience()
+        patience, collisions = Patience(), 0
         while True:
             try:
                 session = await self._open()
             except Exception as error:  # noqa: BLE001 - the boundary of a loop that must not die
                 if self._is_final(error, patient=self.reconnections > 0):
                     return
+                if isinstance(error, ConnectionInternalError) and collisions < COLLISIONS_MAX:
+                    collisions += 1
+                    await asyncio.sleep(random.uniform(0, COLLISION_SECONDS_MAX))  # noqa: S311 - jitter
+                    continue
                 if not isinstance(error, (QueueUnavailable, *LOST)):
                     _log.exception("could not connect, by an error of ours", link=self._name)
                 self._fail(error)
                 await patience.wait()
                 continue
             patience.calm()
-            self._refused_at = None
+            self._refused_at, collisions = None, 0
             self._session = session
             if self._state is LinkState.AWAY or self.reconnections:
                 _log.info("broker back", link=self._name)
@@ -212,12 +222,7 @@ class Link:
         connection.kwargs["transport_factory"] = wire
         session = Session(connection, wire)
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                try:
-                    await guarded(connection.connect())
-                except AMQPError as error:
-                    raise wire.refusal() or error from error
-                await guarded(self._furnish(session))
+            await within(CONNECT_SECONDS, self._connect(connection, wire, session))
         except TimeoutError:
             await session.close()
             raise ConnectionError(f"no answer within {CONNECT_SECONDS:g} s") from None
@@ -225,6 +230,13 @@ class Link:
             await session.close()
             raise
         return session
+
+    async def _connect(self, connection: Connection, wire: Wire, session: Session) -> None:
+        try:
+            await connection.connect()
+        except AMQPError as error:
+            raise wire.refusal() or error from error
+        await self._furnish(session)
 
     async def _until_over(self, session: Session) -> None:
         was_blocked = False
@@ -295,3 +307,27 @@ async def guarded(work: Awaitable[Result]) -> Result:
         if task is None or task.cancelling() > before:
             raise
         raise ConnectionError("the channel was closed while waiting for the broker") from error
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
+    """``work``, or ``TimeoutError`` after so many seconds even where it does not heed its cancellation.
+
+    aiormq answers the cancellation of a call by queueing one more frame, which waits for ever behind a writer that is stuck; it
+    ends when the stream is cut.
+    """
+    task = asyncio.create_task(guarded(work), name="amqp call")
+    task.add_done_callback(_heard)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+    if not done:
+        raise TimeoutError
+    return task.result()
+
+
+def _heard(task: "asyncio.Task[Any]") -> None:
+    """Nobody may be left to ask for the error: it is not news."""
+    if not task.cancelled():
+        task.exception()

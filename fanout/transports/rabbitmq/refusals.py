@@ -11,18 +11,12 @@ from yarl import URL
 
 from fanout.database.errors import describe
 from fanout.transports.rabbitmq.wire import OpeningRefusedError
+from fanout.transports.transport import QueueRefused
 
 ACCESS_REFUSED, NOT_ALLOWED = 403, 530
 _INEQUIVALENT = re.compile(
     r"inequivalent arg '(?P<argument>[^']+)' for (?P<kind>\w+) '(?P<name>[^']+)' in vhost '(?P<vhost>[^']*)': (?P<difference>.+)"
 )
-
-
-class QueueRefused(Exception):  # noqa: N818 - as QueueUnavailable: a state of the world, but one that does not pass
-    """The broker will not serve us as it and we are set up: wrong user, virtual host or permission, or a queue of another kind.
-
-    Trying again helps nobody. The text names what was refused and how to mend it.
-    """
 
 
 def refusal_of(error: BaseException, url: str) -> QueueRefused | None:
