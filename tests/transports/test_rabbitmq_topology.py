@@ -42,6 +42,26 @@ async def test_declaring_again_changes_nothing(place):
     assert (await place.counts())[0] == 2
 
 
+async def test_many_that_start_at_once_on_an_empty_broker_do_not_get_in_each_others_way(place):
+    """3.10 throws some of those out that declare a quorum queue at the same moment, and nacks before it has a leader."""
+    topology = Topology(place.exchange, place.queue)
+    ends = [RabbitPublishing(place.url, topology, f"tests {n}") for n in range(6)]
+
+    async def patiently(publishing):
+        while True:
+            try:
+                return await publishing.publish([Reference(1, 1, 1)])
+            except QueueUnavailable:
+                await asyncio.sleep(0.1)
+
+    try:
+        async with asyncio.timeout(20):
+            await asyncio.gather(*map(patiently, ends))
+        assert (await place.counts())[0] == 6
+    finally:
+        await asyncio.gather(*(each.close() for each in ends))
+
+
 async def test_a_queue_with_other_arguments_is_one_clear_error_with_the_mend(place):
     channel = await place.channel()
     topology = Topology(place.exchange, place.queue)
