@@ -5,6 +5,7 @@ it came too late.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
@@ -37,8 +38,16 @@ class Marks:
     def leave(self, settled: Iterable[tuple[Flight, Settlement]], late: Collection[int]) -> None:
         """For the attempts of a settled batch; ``late``: deliveries whose result changed nothing. A line costs some 25 µs.
 
-        Released deliveries leave nothing: their attempt never was.
+        Released deliveries leave nothing: their attempt never was. Raises nothing: the results stand, whoever reads of them, and
+        a log that cannot be written (its disk is full, its reader is gone) must not keep a message from being acknowledged.
         """
+        try:
+            self._leave(settled, late)
+        except Exception:  # noqa: BLE001 - as promised
+            with contextlib.suppress(Exception):
+                _log.exception("attempts not logged", region=self._region)
+
+    def _leave(self, settled: Iterable[tuple[Flight, Settlement]], late: Collection[int]) -> None:
         log = _log.bind()  # once for all lines: every unbound call sets structlog up again
         tracing = in_use()
         clock_ns = time.time_ns() - int(asyncio.get_running_loop().time() * 1e9)

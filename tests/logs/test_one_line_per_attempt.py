@@ -1,8 +1,10 @@
 """P13 without any tracing backend: each attempt is one wide line in the consumer's log, and no line shows what is confidential."""
 
+import io
 import json
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from fanout.ledger.claiming import Lease
@@ -108,3 +110,21 @@ async def test_an_error_is_cut_to_a_readable_length(marks):
     with capture_logs() as lines:
         marks.leave([(one, one.concluded(AttemptResult(Outcome.FAILED, error="x" * 5000), RetryPolicy(), 1))], ())
     assert len(lines[0]["error"]) == 300
+
+
+class Gone(io.StringIO):
+    """A log whose reader is gone."""
+
+    def write(self, _):
+        raise BrokenPipeError
+
+
+async def test_a_log_that_cannot_be_written_stops_no_delivery(marks):
+    structlog.configure(logger_factory=structlog.WriteLoggerFactory(Gone()))
+    one = flight()
+    try:
+        with pytest.raises(BrokenPipeError):
+            structlog.get_logger().info("it really cannot")
+        marks.leave([(one, one.concluded(AttemptResult(Outcome.DELIVERED, 200), RetryPolicy(), 1))], ())
+    finally:
+        structlog.reset_defaults()
