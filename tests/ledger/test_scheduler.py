@@ -1,11 +1,11 @@
 """The scheduler with a queue that cannot take what was promoted."""
 
 import pytest
-from services.region import Region
 
 from fanout.settings import Settings
 from fanout.transports.transport import QueueUnavailable
 from regions.scheduler import Scheduler
+from services.region import Region
 
 
 class Queue:
