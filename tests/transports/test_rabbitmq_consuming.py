@@ -159,7 +159,7 @@ def _ready(place, count):
 
 async def test_a_deleted_queue_is_made_again_and_its_loss_reported(place, publishing, opens):
     lost = []
-    consuming = await opens(on_queue_lost=lambda: lost.append(1))
+    consuming = await opens(on_queue_lost=lambda: lost.append(1), check_seconds=60)
     found_on_start = len(lost)
     await publishing.publish(references(1))
     await place.delete()
