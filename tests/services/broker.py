@@ -23,6 +23,13 @@ START_SECONDS = 60
 CERTIFICATES = Path(__file__).parents[1] / "sender" / "certificates"
 AUTHORITY = CERTIFICATES / "authority.pem"
 """Who signed the certificate of a private broker's TLS port."""
+LEASH = """
+exec 3<&0 </dev/null
+{ read -r _ <&3; kill -KILL 0; } &
+"$0" 3<&-
+kill -KILL 0
+"""
+"""The node in a process group that ends when its standard input does: it does not outlive the tests, however they end."""
 MISSING = (
     "no RabbitMQ: nothing answers at {url} as guest, and the server's programs are not installed (on Debian: "
     "`apt-get install rabbitmq-server`); or name one in FANOUT_TEST_AMQP_URL"
@@ -105,11 +112,13 @@ class OwnBroker:
 
     async def start(self) -> None:
         """Until it answers."""
+        if self._process is not None and self._process.poll() is None:
+            await self.kill()
         with (self.folder / "out").open("ab") as out:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - returns at once, and outlives event loops
-                [self._programs / "rabbitmq-server"],
+                ["/bin/sh", "-c", LEASH, self._programs / "rabbitmq-server"],
                 env=self._environment(),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
@@ -177,14 +186,21 @@ class OwnBroker:
         os.killpg(self._process.pid, number)
 
     def _beam(self) -> int:
-        """The node itself: the script that started it does not pass signals on."""
+        """The node itself: the scripts around it do not pass signals on."""
         assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        return int(children[0]) if children else self._process.pid
+        family = [self._process.pid]
+        for pid in family:  # grows while it is walked
+            if Path(f"/proc/{pid}/comm").read_text().startswith("beam"):
+                return pid
+            family += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        raise RuntimeError("the broker does not run")
 
     async def _ended(self) -> None:
         assert self._process is not None
-        await eventually(lambda: self._process is None or self._process.poll() is not None, 30, "the broker ends")
+        process, self._process = self._process, None
+        await eventually(lambda: process.poll() is not None, 30, "the broker ends")
+        if process.stdin is not None:
+            process.stdin.close()
 
 
 class Place:
