@@ -182,8 +182,8 @@ class OwnBroker:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _signal(self, number: int) -> None:
-        assert self._process is not None
-        os.killpg(self._process.pid, number)
+        if self._process is not None:
+            os.killpg(self._process.pid, number)
 
     def _beam(self) -> int:
         """The node itself: the scripts around it do not pass signals on."""
@@ -196,8 +196,8 @@ class OwnBroker:
         raise RuntimeError("the broker does not run")
 
     async def _ended(self) -> None:
-        assert self._process is not None
         process, self._process = self._process, None
+        assert process is not None
         await eventually(lambda: process.poll() is not None, 30, "the broker ends")
         if process.stdin is not None:
             process.stdin.close()
