@@ -1,6 +1,8 @@
 """`docker compose up` is told the right things: read without an engine, from the file alone."""
 
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -56,6 +58,22 @@ def test_the_example_names_every_variable_and_holds_no_password():
         assert (f"\n{name}=\n" in EXAMPLE.read_text()) == variable.required, name
         if variable.default and not variable.required:
             assert given[name] == variable.default, "the example shows the default"
+
+
+def test_the_lines_in_the_example_make_an_env_file_that_is_complete_and_private(tmp_path):
+    """They are run as they stand there."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to draw passwords with")
+    text = EXAMPLE.read_text()
+    lines = [line.removeprefix("#   ") for line in text.splitlines() if line.startswith("#   ")]
+    (tmp_path / EXAMPLE.name).write_text(text)
+    subprocess.run(["/bin/sh", "-euc", "\n".join(lines)], cwd=tmp_path, check=True)
+    made = tmp_path / ".env"
+    values = dict(re.findall(r"^([A-Z_]+)=(.*)$", made.read_text(), re.MULTILINE))
+    assert values.keys() == {variable.name for variable in variables().values() if variable.required}
+    assert all(re.fullmatch(r"[0-9a-f]{48}", value) for value in values.values())
+    assert len(set(values.values())) == len(values)
+    assert made.stat().st_mode & 0o777 == 0o600
 
 
 def test_nothing_can_be_reached_from_other_machines():
