@@ -27,15 +27,24 @@ class Patience:
         self._pause = min(PAUSE_SECONDS_MAX, self._pause * 2)
 
 
-async def run_steps(name: str, step: Callable[[], Awaitable[None]], stopping: asyncio.Event, **context: object) -> None:
+async def run_steps(
+    name: str,
+    step: Callable[[], Awaitable[None]],
+    stopping: asyncio.Event,
+    *,
+    final: tuple[type[Exception], ...] = (),
+    **context: object,
+) -> None:
     """Call ``step`` until ``stopping`` is set. A step that fails is repeated after a pause: an unreachable service is one line
-    when it goes and one when it is back; anything else is an error of ours, logged with its traceback, and the loop goes on.
+    when it goes and one when it is back; anything else is an error of ours, logged with its traceback, and the loop goes on. ``final`` errors end it: waiting mends none.
     """
     patience = Patience()
     away = False
     while not stopping.is_set():
         try:
             await step()
+        except final:
+            raise
         except Exception as error:  # noqa: BLE001 - the boundary of a loop that must not die
             if not may_pass(error):
                 _log.exception("step failed", loop=name, **context)

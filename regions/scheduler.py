@@ -23,7 +23,7 @@ from fanout.model.states import Outcome
 from fanout.model.trace_context import TraceParent
 from fanout.settings import DeliveryTable, RegionSettings
 from fanout.telemetry.tracing import in_use, messaging_system
-from fanout.transports.transport import Publishing, QueueUnavailable, Reference
+from fanout.transports.transport import Publishing, QueueRefused, QueueUnavailable, Reference
 from regions.decisions.retry import History, fate_of
 from regions.policy import retry_policy
 
@@ -87,10 +87,14 @@ class Scheduler:
         ]
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(run_steps("promote", self._promote_step, stopping, region=self._region))
+                group.create_task(
+                    run_steps("promote", self._promote_step, stopping, final=(QueueRefused,), region=self._region)
+                )
                 for name, sweep, every_seconds in sweeps:
                     step = _every(sweep, every_seconds, stopping)
                     group.create_task(run_steps(name, step, stopping, region=self._region))
+        except* QueueRefused as refused:
+            raise refused.exceptions[0] from None
         finally:
             await self.close()
 

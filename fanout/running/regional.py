@@ -16,6 +16,9 @@ from regions.egress.sender import Sender
 from regions.egress.transport import WireTransport
 from regions.scheduler import Scheduler
 
+PREFETCH_MIN = 10
+"""Messages, of up to fifty references each: enough that a consumer never waits, few enough that it hoards nothing from the others."""
+
 
 def worker_name(role: str, region: str) -> str:
     """Names a process in the ledger for people. Nothing is decided by it: leases have tokens."""
@@ -36,7 +39,10 @@ def open_consuming(settings: Settings, region: RegionSettings) -> Consuming:
     """A consumer's end of the region's queue."""
     application = f"fanout consumer {region.name}"
     if region.transport == "rabbitmq":
-        return RabbitConsuming(region.broker_url, Topology(settings.exchange, region.queue), application)
+        prefetch = max(PREFETCH_MIN, settings.delivery.in_flight // 10)
+        return RabbitConsuming(
+            region.broker_url, Topology(settings.exchange, region.queue), application, prefetch=prefetch
+        )
     return LedgerConsuming(region.url, Schema(region.schema), application)
 
 

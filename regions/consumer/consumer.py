@@ -118,8 +118,10 @@ class Consumer:
         unpark = asyncio.create_task(self._give_back_overdue(), name="unpark")
         watch = asyncio.create_task(_stop_when_broken({unpark, self._claims.task, self._settlements.task}, stopping))
         try:
-            await self._take_until(stopping)
-            await self._finish(hurry, grace_seconds)
+            try:
+                await self._take_until(stopping)
+            finally:  # what flies may land also where taking has ended for good
+                await self._finish(hurry, grace_seconds)
         finally:
             await _cancelled(watch, unpark)
             await self._claims.close()

@@ -171,7 +171,7 @@ async def test_tune_changes_limits_once_and_puts_it_on_record(cli):
     ("options", "said"),
     [
         ([], "--concurrency, --rate: nothing to change"),
-        (["--concurrency", "0"], "--concurrency: is out of range; write a whole number from 1 to 1000"),
+        (["--concurrency", "0"], "--concurrency: is out of range; write a whole number from 1 to 100"),
         (["--concurrency", "many"], "fanout subscribers tune: "),
         (["--rate", "0"], "--rate: '0' is not a rate"),
         (["--rate", "nan"], "--rate: 'nan' is not a rate"),

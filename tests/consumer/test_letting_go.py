@@ -147,8 +147,8 @@ async def test_a_version_whose_payload_is_gone_ends_dead_without_an_attempt(stag
 async def test_a_changed_endpoint_is_used_by_the_next_attempt(stage):
     number = await stage.region.subscriber("a", endpoint=stage.receiver.endpoint("old"))
     await stage.region.arrive(stage.region.announcement("s-1"))
-    stage.queue.put(await stage.region.promote())
-    await stage.arrived(1)
+    first = stage.queue.put(await stage.region.promote())
+    await eventually(lambda: first.left == 0, 10, "the first to be settled")
     await stage.region.execute(
         "UPDATE {schema}.subscriber SET endpoint = $2 WHERE id = $1", number, stage.receiver.endpoint("new")
     )
