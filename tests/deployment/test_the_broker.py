@@ -1,6 +1,5 @@
 """A real node with config/rabbitmq/rabbitmq.conf: our roles can do what they have to, and no more."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,34 +9,9 @@ from aiormq.exceptions import AMQPError
 from fanout.settings import Settings
 from fanout.transports.rabbitmq import RabbitConsuming, RabbitPublishing, Topology
 from fanout.transports.transport import Reference
-from services.broker import MISSING, STANDARD_URL, OwnBroker, programs
 
-from .compose import ROOT, environment_of, services
-
-CONFIGURATION = ROOT / "config" / "rabbitmq" / "rabbitmq.conf"
-USER, PASSWORD, VHOST = "fanout", "secret", "fanout"
-
-
-class ComposedBroker(OwnBroker):
-    """Configured as the container is. Its first user comes from the file: the variables are the image's way to the same keys."""
-
-    @property
-    def url(self) -> str:
-        return self.url_for(USER, PASSWORD, VHOST)
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[ComposedBroker]:
-    if programs() is None:
-        pytest.skip(MISSING.format(url=STANDARD_URL))
-    broker = ComposedBroker()
-    first = [f"default_user = {USER}", f"default_pass = {PASSWORD}", f"default_vhost = {VHOST}"]
-    broker.configure(*CONFIGURATION.read_text().splitlines(), *first)
-    try:
-        await broker.start()
-        yield broker
-    finally:
-        await broker.close()
+from .compose import environment_of, services
+from .conftest import USER, ComposedBroker
 
 
 async def test_our_user_has_what_the_roles_need_and_nothing_beyond(broker: ComposedBroker, tmp_path: Path):
