@@ -62,7 +62,7 @@ _ASK = """
            (SELECT count(*)::int FROM pg_stat_activity
             WHERE backend_type = 'client backend' AND application_name NOT LIKE 'fanout %') AS connections_others,
            extract(epoch FROM pg_postmaster_start_time())::text AS started, current_setting('port') AS port,
-           current_setting('data_directory', true) AS folder, current_setting('fsync')::bool AS fsync,
+           CASE WHEN pg_has_role('pg_read_all_settings', 'USAGE') THEN current_setting('data_directory', true) END AS folder, current_setting('fsync')::bool AS fsync,
            current_setting('server_encoding') AS encoding
 """
 
