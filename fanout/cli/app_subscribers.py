@@ -19,6 +19,7 @@ def apply(
         Path | None,
         typer.Option(metavar="FILE", help="Write the secrets of all subscribers of the file, readable by you alone."),
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --prune: an empty file is meant.")] = False,
     by: By = None,
     json: Json = False,
 ) -> int:
@@ -26,7 +27,7 @@ def apply(
     from fanout.cli.ending import run
     from fanout.cli.subscribers import apply_file
 
-    return run(apply_file(file, prune=prune, secrets_out=secrets_out, by=by, json_output=json))
+    return run(apply_file(file, prune=prune, secrets_out=secrets_out, by=by, json_output=json, sure=yes))
 
 
 @subscribers.command(name="list")

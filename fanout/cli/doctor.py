@@ -9,6 +9,7 @@ from fanout.api.places import HOME_CONNECTIONS, REGION_CONNECTIONS
 from fanout.cli.ending import DONE, FAILED
 from fanout.cli.examining import SKEW_SECONDS_MAX, Check, Examined, Server, examine
 from fanout.cli.output import printable, say, show_json
+from fanout.cli.working import working
 from fanout.running.schemas import all_places
 from fanout.settings import RegionSettings, Settings, SettingsError, redact_url
 from fanout.settings.sources import Written, read_sources
@@ -38,7 +39,7 @@ async def examine_everything(*, json_output: bool) -> int:
         examined = await asyncio.gather(*map(examine, places))
         for each in examined:
             checks += each.checks
-        checks += [*_clocks(examined), *_connections(examined, settings)]
+        checks += [*_clocks(examined), *_connections(examined, settings), *await working(settings)]
     if json_output:
         show_json({"ok": all(check.ok for check in checks), "checks": [check.document() for check in checks]})
     else:
@@ -118,4 +119,8 @@ def _show(checks: Sequence[Check]) -> None:
         mend = f"\n       {check.mend}" if check.mend else ""
         say(f"{'ok   ' if check.ok else 'WRONG'}  {check.what}: {check.found}{mend}")
     wrong = sum(not check.ok for check in checks)
-    say("all is well" if not wrong else f"{wrong} wrong")
+    say(
+        "settings and databases are well, and nothing waits for a role that is not there"
+        if not wrong
+        else f"{wrong} wrong"
+    )

@@ -44,11 +44,16 @@ class Outcome:
         return {"regions": regions, "not_applied": self.troubles, "notes": notes}
 
 
-async def apply_file(file: str, *, prune: bool, secrets_out: Path | None, by: str | None, json_output: bool) -> int:
+async def apply_file(
+    file: str, *, prune: bool, secrets_out: Path | None, by: str | None, json_output: bool, sure: bool = False
+) -> int:
     """Each region by itself: all of it or nothing. One that refuses or is away stops no other; then the command fails."""
     settings = Settings.load()
     operator = who(by)
     subscribers = parse_subscribers_file(_read(file), settings.subscriber_rules())
+    if prune and not subscribers and not sure:
+        why = "the file names no subscriber, so every one there is would be deleted, and its open deliveries ended"
+        raise Invalid.field("--prune", why, "say --yes if that is meant")
     specs: dict[str, dict[str, SubscriberSpec]] = {name: {} for name in settings.regions}
     for subscriber_id, spec in subscribers:
         specs[spec.region][subscriber_id] = spec

@@ -87,10 +87,22 @@ def why_waiting(delivery: DeliveryFacts, destination: DestinationFacts, now: dat
         case State.DEAD:
             when = _moment(now, -(delivery.finished_for_seconds or 0))
             return WaitsFor(
-                Wait.ENDED, f"dead since {when}: {delivery.reason}; it will not be tried again unless redriven"
+                Wait.ENDED,
+                f"dead since {when}: {delivery.reason}; it will not be tried again{_ended_by(delivery.reason)}",
             )
         case _:
             assert_never(delivery.state)
+
+
+def _ended_by(reason: str | None) -> str:
+    """What happened, where no attempt of this delivery tells."""
+    said = {
+        "gone": ": its subscriber answered 410, which disabled the destination",
+        "disabled": ": its destination was disabled",
+        "cancelled": ": its subscriber was deleted",
+        "residency": ": its residency class keeps it out of this region",
+    }
+    return said.get(reason or "", "")
 
 
 def _waiting(delivery: DeliveryFacts, destination: DestinationFacts, now: datetime) -> WaitsFor:

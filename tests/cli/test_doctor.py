@@ -5,6 +5,8 @@ import asyncpg
 from fanout.cli import doctor, examining
 from fanout.cli.doctor import HOME_CONNECTIONS_FIXED, HOME_CONNECTIONS_PER_REGION, LEDGER_CONNECTIONS
 from fanout.embedded import EmbeddedPostgres
+from fanout.home.publishing import publish
+from fanout.model.shipment import ShipmentVersion
 from services import eventually
 
 from .conftest import AWAY
@@ -26,7 +28,9 @@ async def test_all_is_well_after_migrating(bare):
         people = await bare("doctor")
         said = await bare("doctor", "--json")
     assert people.status == 0
-    assert people.out.splitlines()[-1] == "all is well"
+    assert (
+        people.out.splitlines()[-1] == "settings and databases are well, and nothing waits for a role that is not there"
+    )
     assert said.document["ok"] is True
     assert check(said, "eu: schema fanout_eu")["found"] == "up to date"
 
@@ -128,3 +132,19 @@ async def test_without_any_database_doctor_says_what_to_set(bare):
     said = await bare("doctor")
     assert said.status == 1
     assert "WRONG  home.database_url: no database is known" in said.out
+
+
+async def test_work_that_waits_for_a_role_that_is_not_there_is_told_with_the_command_that_starts_it(cli, database_url):
+    await cli("migrate")
+    connection = await asyncpg.connect(database_url)
+    try:
+        await publish(connection, ShipmentVersion("s-1", 1, "shipment.booked", b"{}"))
+        await connection.execute("UPDATE fanout.version SET accepted_at = now() - interval '1 minute'")
+    finally:
+        await connection.close()
+    said = await cli("doctor")
+    assert said.status == 1
+    assert "eu: publisher: no session is seen; 1 versions in the outbox, the oldest for 60 s" in " ".join(
+        said.out.split()
+    )
+    assert "start it: fanout publisher" in said.out

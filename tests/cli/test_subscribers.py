@@ -231,3 +231,13 @@ async def test_while_home_is_away_a_subscriber_is_found_in_its_region(cli, datab
     cli.setting(FANOUT_DATABASE_URL=AWAY)
     said = await cli("subscribers", "pause", "A", "--why", "home is on fire")
     assert (said.status, "asking every region" in said.err) == (0, True)
+
+
+async def test_pruning_with_an_empty_file_asks_whether_that_is_meant(cli, tmp_path):
+    empty = tmp_path / "empty.json"
+    empty.write_text('{"subscribers": []}')
+    await cli("migrate")
+    said = await cli("subscribers", "apply", "--prune", str(empty))
+    assert said.status == 2
+    assert said.err.startswith("--prune: the file names no subscriber")
+    assert (await cli("subscribers", "apply", "--prune", "--yes", str(empty))).status == 0

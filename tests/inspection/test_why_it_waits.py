@@ -44,7 +44,7 @@ CASES = [
      "being sent by eu-1, whose lease ends at 2026-03-01T12:00:29Z"),
     ({"state": State.DELIVERED, "finished_for_seconds": 60}, {}, Wait.ENDED, "delivered at 2026-03-01T11:59:00Z"),
     ({"state": State.DEAD, "reason": Reason.EXHAUSTED, "finished_for_seconds": 60}, {}, Wait.ENDED,
-     "dead since 2026-03-01T11:59:00Z: exhausted; it will not be tried again unless redriven"),
+     "dead since 2026-03-01T11:59:00Z: exhausted; it will not be tried again"),
 ]  # fmt: skip
 
 
