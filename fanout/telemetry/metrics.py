@@ -28,7 +28,9 @@ FIGURES: dict[str, Figure] = {
     # Asked of the databases, by the api.
     "fanout_up": Figure("gauge", ("service",), "1 where the database answered in time, else 0."),
     "fanout_oldest_due_age_seconds": Figure(
-        "gauge", ("region",), "How long the oldest delivery that could go now has been due. Alert on this one."
+        "gauge",
+        ("region",),
+        "How long the longest-due delivery has waited; held and paused destinations count. Alert on it, and on the outbox age.",
     ),
     "fanout_deliveries": Figure(
         "gauge", ("region", "state"), "Deliveries by state; a redrive makes dead ones waiting."
