@@ -9,14 +9,16 @@ machine meets all of them.
 
 import argparse
 import asyncio
+import functools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from benchmarks import command
 from benchmarks.accounts import Accounts
 from benchmarks.ours import Ours, subscribers, versions
+from benchmarks.peers import PEERS, PeerDrain
 from benchmarks.sampling import Point, middle_rate, per_second, sample, span_of_growth
 from benchmarks.servers import Servers, running_servers
 from services.roles import Role
@@ -119,15 +121,33 @@ async def drain(contestant: Contestant, servers: Servers, deliveries: int) -> Dr
     )
 
 
-CONTESTANTS = {"ours-rabbitmq": lambda: OursDrain("rabbitmq"), "ours-ledger": lambda: OursDrain("ledger")}
+OURS = ("ours-rabbitmq", "ours-ledger")
+CONTESTANTS = (*OURS, *(peer.name for peer in PEERS))
 
 
-async def measure(names: Sequence[str], deliveries: int, repeats: int) -> list[Drain]:
+async def contestants(names: Sequence[str], servers: Servers) -> dict[str, Callable[[], Contestant]]:
+    """Those that can run here; of the others a word is said."""
+    able: dict[str, Callable[[], Contestant]] = {}
+    for name in OURS:
+        if name in names and (name != "ours-rabbitmq" or servers.broker):
+            able[name] = functools.partial(OursDrain, name.removeprefix("ours-"))
+    for peer in PEERS:
+        if peer.name not in names or (program := await peer.command()) is None:
+            continue
+        if (peer.needs_broker and not servers.broker) or (peer.needs_redis and not servers.redis):
+            command.tell(f"{peer.name} is skipped: its server is not installed")
+            continue
+        able[peer.name] = functools.partial(PeerDrain, peer, program)
+    return able
+
+
+async def measure(names: Sequence[str], deliveries: int, peer_deliveries: int, repeats: int) -> list[Drain]:
     drains = []
-    async with running_servers() as servers:
+    async with running_servers(redis=any(peer.needs_redis for peer in PEERS if peer.name in names)) as servers:
+        able = await contestants(names, servers)
         for _ in range(repeats):
-            for name in names:
-                drains.append(await drain(CONTESTANTS[name](), servers, deliveries))
+            for name, make in able.items():
+                drains.append(await drain(make(), servers, deliveries if name in OURS else peer_deliveries))
                 command.tell(shown(drains[-1]))
     return drains
 
@@ -158,10 +178,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(CONTESTANTS), help=f"of {', '.join(CONTESTANTS)}")
     parser.add_argument("--deliveries", type=int, default=100_000)
+    parser.add_argument(
+        "--peer-deliveries", type=int, default=10_000, help="theirs: enough for some seconds of an even rate"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="one document on stdout instead of the table")
     chosen = parser.parse_args()
-    drains = asyncio.run(measure(chosen.only.split(","), chosen.deliveries, chosen.repeats))
+    drains = asyncio.run(measure(chosen.only.split(","), chosen.deliveries, chosen.peer_deliveries, chosen.repeats))
     command.put(table(drains), [asdict(each) for each in drains], as_json=chosen.json)
 
 

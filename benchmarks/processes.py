@@ -46,10 +46,15 @@ class Processes:
         return role
 
     async def run(
-        self, name: str, command: Sequence[str | Path], env: Mapping[str, str] | None = None, seconds: float = 600
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        env: Mapping[str, str] | None = None,
+        seconds: float = 600,
+        cwd: Path = ROOT,
     ) -> str:
         """Until it has ended well; its output. Raises with its last lines where it has not."""
-        role = self.start(name, command, env)
+        role = self.start(name, command, env, cwd)
         status = await role.ended(seconds)
         if status != 0:
             raise RuntimeError(f"{name} ended with {status}:\n{role.log[-4000:]}")
