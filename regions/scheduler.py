@@ -28,6 +28,8 @@ from regions.decisions.retry import History, fate_of
 from regions.policy import retry_policy
 
 DESTINATIONS_PER_STEP = 64
+PROBATION_PART = 0.1
+"""Destinations on probation, all together, get this part of what one consumer can have in flight."""
 POLL_SECONDS = 1.0
 BUSY_SECONDS = 0.005
 """Another scheduler holds what is due: look again after so long."""
@@ -67,6 +69,7 @@ class Scheduler:
         self._schema = Schema(region.schema)
         self._publishing = publishing
         self._policy = retry_policy(delivery)
+        self._probes = max(1, int(delivery.in_flight * PROBATION_PART))
         application = f"fanout scheduler {region.name}"
         self._promoting = SteadyConnection(region.url, application)
         self._sweeping = SteadyConnection(region.url, application)
@@ -107,7 +110,7 @@ class Scheduler:
     async def promote_once(self) -> int:
         """One step of promotion: how many references were queued."""
         began_ns = time.time_ns()
-        references = await promote(self._promoting, self._schema, DESTINATIONS_PER_STEP)
+        references = await promote(self._promoting, self._schema, DESTINATIONS_PER_STEP, self._probes)
         try:
             await self._publishing.publish(references)
         except QueueUnavailable as error:
@@ -140,7 +143,7 @@ class Scheduler:
         self._patience.calm()
         if found:
             return
-        due_in = await seconds_to_next_wake(self._promoting, self._schema)
+        due_in = await seconds_to_next_wake(self._promoting, self._schema, self._probes)
         if due_in is not None and due_in <= 0:
             await asyncio.sleep(BUSY_SECONDS)
         else:

@@ -14,7 +14,7 @@ from fanout.api.problems import Refused
 from fanout.home import registry as home_registry
 from fanout.home.registry import RegionChanged, Registered, Reservation, UnknownRegion
 from fanout.ledger import registry, registry_reading
-from fanout.ledger.registry import Change, StillClosing, UnknownSubscriber
+from fanout.ledger.registry import Change, StillClosing, TooManyOpen, UnknownSubscriber
 from fanout.ledger.registry_reading import Subscriber
 from fanout.model.identity import check_id
 from fanout.model.subscriber import SubscriberRules, SubscriberSpec, parse_subscriber
@@ -55,6 +55,8 @@ class Subscribers:
         except StillClosing as error:
             await home_registry.mark_deleted(self._home.connections, self._home.schema, [subscriber_id])
             raise Refused(409, str(error)) from None
+        except TooManyOpen as error:
+            raise Refused(409, str(error)) from None
         place.bell.ring()
         answer = settings_document(subscriber_id, spec, saved.config_version)
         if saved.secret is not None:
@@ -89,6 +91,8 @@ class Subscribers:
             saved = await registry.replace(place.connections, place.schema, subscriber_id, spec, by=call.caller)
         except UnknownSubscriber:
             raise unknown_subscriber(subscriber_id) from None
+        except TooManyOpen as error:
+            raise Refused(409, str(error)) from None
         place.bell.ring()
         return document(200, settings_document(subscriber_id, spec, saved.config_version))
 

@@ -15,7 +15,7 @@ from fanout.database.fetching import Fetches
 from fanout.home import registry as home_registry
 from fanout.home.registry import RegionChanged, Reservation, UnknownRegion
 from fanout.ledger import registry
-from fanout.ledger.registry import Applied, StillClosing
+from fanout.ledger.registry import Applied, StillClosing, TooManyOpen
 from fanout.ledger.registry_reading import secrets_of
 from fanout.model.problems import Invalid
 from fanout.model.signing_secret import Secret
@@ -101,7 +101,7 @@ async def _apply(settings: Settings, specs: Mapping[str, Specs], *, prune: bool,
         place = region_place(settings.regions[name])
         try:
             outcome.applied[name], secrets = await _apply_region(home, place, wanted, prune=prune, by=by)
-        except (Failed, RegionChanged, StillClosing, UnknownRegion) as error:
+        except (Failed, RegionChanged, StillClosing, TooManyOpen, UnknownRegion) as error:
             said = str(error)
             outcome.troubles[name] = said if said.startswith((f"{name}: ", "home: ")) else f"{name}: {said}"
         else:

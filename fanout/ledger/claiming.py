@@ -25,6 +25,8 @@ class Lease:
     """Since the later of acceptance, first eligibility, last redrive; on the ledger's clock."""
     config_version: int
     timeout_seconds: float
+    wait_seconds: float
+    """Where the subscriber has a rate: from the answer to the claim to the slot of this request."""
     lease_seconds: float
     """From before the claim was sent, on the worker's monotonic clock, to the latest moment at which the lease is surely alive."""
     permits_left: int
@@ -35,12 +37,13 @@ async def claim(
     connection: Fetches, schema: Schema, references: Sequence[Reference], worker: str, margin_seconds: float
 ) -> list[Lease]:
     """Leases for the references that are current and let through. For the others there is nothing to do: they were copies, or
-    were put back to waiting. Each delivery may be named once. A lease lasts the subscriber's timeout plus ``margin_seconds``.
+    were put back to waiting. Each delivery may be named once. A lease lasts until its slot, where there is a rate, and then the
+    subscriber's timeout plus ``margin_seconds``.
     """
     rows = await connection.fetch(
         schema.sql(
             "SELECT id, token, destination_id, version_no, attempt, budget_used, unauthorized_streak, age_seconds, config_version, "
-            "timeout_seconds, lease_seconds, permits_left FROM {schema}.claim($1, $2, $3, $4)"
+            "timeout_seconds, wait_seconds, lease_seconds, permits_left FROM {schema}.claim($1, $2, $3, $4)"
         ),
         [reference.delivery_id for reference in references],
         [reference.dispatch for reference in references],

@@ -7,10 +7,15 @@ from fanout.database.schema import Schema
 from fanout.transports.transport import Reference
 
 
-async def promote(connection: Fetches, schema: Schema, most_destinations: int) -> list[Reference]:
-    """One step: look at so many destinations that are due to be looked at, and queue what each may have queued."""
+async def promote(connection: Fetches, schema: Schema, most_destinations: int, most_probes: int) -> list[Reference]:
+    """One step: look at so many destinations that are due to be looked at, and queue what each may have queued.
+
+    ``most_probes``: so many deliveries to destinations on probation may be queued or leased, all together.
+    """
     rows = await connection.fetch(
-        schema.sql("SELECT id, dispatch, destination_id, probation FROM {schema}.promote($1)"), most_destinations
+        schema.sql("SELECT id, dispatch, destination_id, probation FROM {schema}.promote($1, $2)"),
+        most_destinations,
+        most_probes,
     )
     return [Reference(*row) for row in rows]
 
@@ -33,13 +38,8 @@ async def wake_missed(connection: Fetches, schema: Schema) -> int:
     return int(rows[0]["armed"])
 
 
-async def seconds_to_next_wake(connection: Fetches, schema: Schema) -> float | None:
+async def seconds_to_next_wake(connection: Fetches, schema: Schema, most_probes: int) -> float | None:
     """Until the next destination should be looked at; zero or less: now; None: nothing is armed."""
-    rows = await connection.fetch(
-        schema.sql(
-            "SELECT extract(epoch FROM min(wake_at) - clock_timestamp())::float8 AS seconds FROM {schema}.destination "
-            "WHERE wake_at IS NOT NULL AND paused_at IS NULL AND disabled_at IS NULL"
-        )
-    )
+    rows = await connection.fetch(schema.sql("SELECT {schema}.seconds_to_next_wake($1) AS seconds"), most_probes)
     seconds: float | None = rows[0]["seconds"]
     return seconds

@@ -41,6 +41,18 @@ class StillClosing(Exception):  # noqa: N818 - says what is the matter
         self.subscriber_ids = tuple(subscriber_ids)
 
 
+class TooManyOpen(Exception):  # noqa: N818 - says what is the matter
+    """An ordering changes only while few deliveries are open, since each of them is put in its place. Nothing was changed. HTTP 409."""
+
+    def __init__(self, subscriber_ids: Sequence[str]) -> None:
+        named = ", ".join(subscriber_ids[:NAMED_MAX]) + (" and more" if len(subscriber_ids) > NAMED_MAX else "")
+        super().__init__(
+            f"{named}: the ordering cannot change while more than 10,000 deliveries are open; let them drain first, or disable the "
+            "subscriber, change it, enable it and redrive"
+        )
+        self.subscriber_ids = tuple(subscriber_ids)
+
+
 class Change(StrEnum):
     CREATED = "created"
     UPDATED = "updated"
@@ -77,12 +89,12 @@ KEEP: Literal[Keep.KEEP] = Keep.KEEP
 
 
 async def save(connection: Fetches, schema: Schema, subscriber_id: str, spec: SubscriberSpec, *, by: str) -> Saved:
-    """Create or replace (PUT): everything but the secrets, which stay where ``spec`` names none. Raises StillClosing."""
+    """Create or replace (PUT): everything but the secrets, which stay where ``spec`` names none. Raises StillClosing, TooManyOpen."""
     return await _save_one(connection, schema, subscriber_id, spec, by=by, create=True)
 
 
 async def replace(connection: Fetches, schema: Schema, subscriber_id: str, spec: SubscriberSpec, *, by: str) -> Saved:
-    """Replace (PATCH, with the merged spec). Raises UnknownSubscriber where there is nothing to replace."""
+    """Replace (PATCH, with the merged spec). Raises UnknownSubscriber where there is nothing to replace, TooManyOpen."""
     return await _save_one(connection, schema, subscriber_id, spec, by=by, create=False)
 
 
@@ -91,7 +103,7 @@ async def apply_all(
 ) -> Applied:
     """Create and update all of them, or none: one statement for a whole region. ``prune`` deletes who is not named.
 
-    Repeatable, and cheap to repeat: what is equal is compared and not locked. Raises StillClosing.
+    Repeatable, and cheap to repeat: what is equal is compared and not locked. Raises StillClosing, TooManyOpen.
     """
     fresh = {subscriber_id: Secret.new() for subscriber_id in specs}
     rows = await _save(connection, schema, specs, fresh, create=True, prune=prune, by=by)
@@ -210,6 +222,8 @@ async def _save(
     )
     if rows and rows[0]["verdict"] == "closing":
         raise StillClosing([row["subscriber_id"] for row in rows])
+    if rows and rows[0]["verdict"] == "crowded":
+        raise TooManyOpen([row["subscriber_id"] for row in rows])
     if rows and rows[0]["verdict"] == "unknown":
         raise UnknownSubscriber(rows[0]["subscriber_id"])
     return rows

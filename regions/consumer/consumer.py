@@ -183,12 +183,14 @@ class Consumer:
         claimed_at = asyncio.get_running_loop().time()
         references = [ticket.reference for ticket in tickets]
         leases = await claim(self._claiming, self._schema, references, self.worker, self._margin_seconds)
+        granted_at = asyncio.get_running_loop().time()
         self.figures.claims += len(leases)
         by_delivery = {ticket.reference.delivery_id: ticket for ticket in tickets}
         for ticket in tickets:
             self._parking.answered(ticket.reference.destination_id)
         leased = [
-            (Flight(lease, claimed_at, self._margin_seconds), by_delivery.pop(lease.delivery_id)) for lease in leases
+            (Flight(lease, claimed_at, granted_at, self._margin_seconds), by_delivery.pop(lease.delivery_id))
+            for lease in leases
         ]
         for ticket in by_delivery.values():
             self._let_go(ticket)

@@ -29,10 +29,13 @@ SEND_SECONDS_MIN = 0.5
 
 @dataclass(slots=True)
 class Flight:
-    """One leased delivery on its way. ``claimed_at`` is ``loop.time()`` from before the claim was sent."""
+    """One leased delivery on its way. ``claimed_at`` is ``loop.time()`` from before the claim was sent, ``granted_at`` from after
+    its answer: so the lease surely ends later than we think, and the slot of a rate surely began before.
+    """
 
     lease: Lease
     claimed_at: float
+    granted_at: float
     margin_seconds: float
     started_at: float = 0.0
     written: bool = False
@@ -127,6 +130,8 @@ async def fly(
             AttemptResult(Outcome.FORBIDDEN, error=prepared.why), policy, prepared.config.config_version
         )
 
+    if lease.wait_seconds > 0:
+        await asyncio.sleep(flight.granted_at + lease.wait_seconds - loop.time())
     flight.started_at = loop.time()
     deadline = min(flight.started_at + lease.timeout_seconds, flight.closes_at)
     if deadline - flight.started_at < SEND_SECONDS_MIN:

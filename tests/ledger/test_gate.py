@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fanout.ledger.claiming import Lease
-from fanout.model.states import Outcome
+from fanout.model.states import Outcome, State
 from services.region import result
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -164,3 +164,48 @@ async def test_after_a_hold_one_probe_goes_first_and_then_traffic_opens_slowly(r
         await region.settle(*(result(each) for each in leases))
     assert in_flight == [1, 2, 4, 4]
     assert not (await region.destination(number))["probation"]
+
+
+@pytest.mark.parametrize(
+    ("failing_for", "outcome", "closed"),
+    [
+        ("4 days 23 hours", Outcome.FAILED, False),
+        ("5 days", Outcome.FAILED, True),
+        ("5 days", Outcome.UNREACHABLE, True),
+        ("5 days", Outcome.REJECTED, True),
+        ("5 days", Outcome.THROTTLED, False),
+        ("5 days", Outcome.DELIVERED, False),
+    ],
+)
+async def test_five_days_of_failures_without_a_success_disable_a_destination(region, failing_for, outcome, closed):
+    number = await region.subscriber("a")
+    await region.arrive(region.announcement("s-1"), region.announcement("s-2"))
+    leases = await region.leased(2)
+    await region.execute(
+        "UPDATE {schema}.destination SET failing_since = clock_timestamp() - $1::text::interval", failing_for
+    )
+    await region.settle(
+        result(
+            leases[0], outcome, **({"state": State.DEAD, "reason": "rejected"} if outcome is Outcome.REJECTED else {})
+        )
+    )
+    destination = await region.destination(number)
+    events = [row["kind"] for row in await region.rows("SELECT kind FROM {schema}.operator_event")]
+    if closed:
+        assert destination["disabled_why"] == "disabled"
+        assert destination["disabled_by"] == "five days of failures without a success"
+        assert events == ["destination_disabled"]
+    else:
+        assert destination["disabled_at"] is None
+        assert events == []
+
+
+async def test_one_success_starts_the_five_days_anew(region):
+    number = await region.subscriber("a")
+    await region.arrive(region.announcement("s-1"), region.announcement("s-2"))
+    leases = await region.leased(2)
+    await region.execute("UPDATE {schema}.destination SET failing_since = clock_timestamp() - interval '6 days'")
+    await region.settle(result(leases[0]))
+    assert (await region.destination(number))["failing_since"] is None
+    await region.settle(result(leases[1], Outcome.FAILED))
+    assert (await region.destination(number))["disabled_at"] is None

@@ -40,8 +40,8 @@ def marks():
 
 
 def flight(delivery_id: int = 1) -> Flight:
-    lease = Lease(delivery_id, 1, 1, 1, 1, 0, 0, 1.25, 1, 15, 30, 0)
-    return Flight(lease, 0.0, 15, key="shipment:s-1:subscriber:a:version:1", subscriber_id="a")
+    lease = Lease(delivery_id, 1, 1, 1, 1, 0, 0, 1.25, 1, 15, 0, 30, 0)
+    return Flight(lease, 0.0, 0.0, 15, key="shipment:s-1:subscriber:a:version:1", subscriber_id="a")
 
 
 async def test_each_attempt_is_one_line_with_all_that_is_known_and_nothing_confidential(deployment):

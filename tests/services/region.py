@@ -79,6 +79,8 @@ class Region:
         labels: dict[str, list[str]] | None = None,
         concurrency: int = 4,
         timeout_seconds: float = 15,
+        rate_per_second: float | None = None,
+        ordering: str = "any",
     ) -> int:
         number = await self.value(
             "INSERT INTO {schema}.subscriber (subscriber_id, endpoint, event_types, labels, timeout_seconds, created_at) "
@@ -93,10 +95,13 @@ class Region:
             await self.execute("INSERT INTO {schema}.subscription VALUES ($1, $2)", pattern, number)
         await self.execute("INSERT INTO {schema}.secret (subscriber, secret, place) VALUES ($1, $2, 0)", number, SECRET)
         await self.execute(
-            "INSERT INTO {schema}.destination (id, concurrency, timeout_seconds, send_window) VALUES ($1, $2, $3, $2)",
+            "INSERT INTO {schema}.destination (id, concurrency, timeout_seconds, send_window, rate_per_second, ordering) "
+            "VALUES ($1, $2, $3, $2, $4, $5::text::{schema}.ordering)",
             number,
             concurrency,
             timeout_seconds,
+            rate_per_second,
+            ordering,
         )
         return int(number)
 
@@ -132,8 +137,8 @@ class Region:
         await copy_versions(self.connection, self.schema, copies)
         return await expand(self.connection, self.schema, announcements, budget)
 
-    async def promote(self, most: int = 64) -> list[Reference]:
-        return await promote(self.connection, self.schema, most)
+    async def promote(self, most: int = 64, probes: int = 50) -> list[Reference]:
+        return await promote(self.connection, self.schema, most, probes)
 
     async def claim(
         self, references: Sequence[Reference], worker: str = "w", margin_seconds: float = 15

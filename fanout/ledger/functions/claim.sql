@@ -2,13 +2,15 @@
 -- ones go back to waiting with eligible_at unchanged. References that are not current (not queued, another dispatch number) are
 -- left alone: copies do nothing. Returns the leases, and nothing for the rest.
 --
+-- Where a rate is set, each lease has a slot of its own, wait_seconds from now; no slot is given twice.
+--
 -- The dispatch number is the token of the lease: promotion raises it, a claim needs it, so no two leases of a delivery share one.
 --
 -- Safe under concurrency: destinations are locked first and read after, in a new statement. A single statement would count permits
 -- on a snapshot that it took before it waited for the lock, and go over the limit.
 CREATE FUNCTION {schema}.claim(ids bigint[], dispatches int[], claimer text, margin_seconds float8)
 RETURNS TABLE (id bigint, token int, destination_id int, version_no bigint, attempt int, budget_used int, unauthorized_streak int,
-               age_seconds float8, config_version int, timeout_seconds float8, lease_seconds float8, permits_left int)
+               age_seconds float8, config_version int, timeout_seconds float8, wait_seconds float8, lease_seconds float8, permits_left int)
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -26,13 +28,16 @@ BEGIN
         WHERE y.id = ANY (ids) AND y.state = 'queued'
     ), judged AS MATERIALIZED (
         SELECT a.id, a.destination_id, d.timeout_seconds::float8 AS timeout_seconds, d.config_version, d.in_flight,
-               p.permits, a.place <= p.permits AS granted
+               p.permits, a.place <= p.permits AS granted,
+               CASE WHEN d.rate_per_second IS NULL THEN 0::float8
+                    ELSE greatest(0, coalesce(extract(epoch FROM d.rate_next_at - moment), 0))::float8
+                         + (a.place - 1) / d.rate_per_second::float8 END AS wait_seconds
         FROM asked a JOIN destination d ON d.id = a.destination_id
-        CROSS JOIN LATERAL (SELECT gate_permits(d.send_window, d.concurrency, d.hold_until, d.paused_at, d.disabled_at,
-                                                d.in_flight, moment)) AS p(permits)
+        CROSS JOIN LATERAL (SELECT gate_permits(d.send_window, d.concurrency, d.hold_until, d.rate_per_second, d.rate_next_at,
+                                                d.paused_at, d.disabled_at, d.in_flight, moment)) AS p(permits)
     ), leased AS (
         UPDATE delivery y SET state = 'leased', queued_at = NULL, worker = claimer, attempts = y.attempts + 1, leased_at = moment,
-               lease_until = moment + make_interval(secs => j.timeout_seconds + margin_seconds)
+               lease_until = moment + make_interval(secs => j.wait_seconds + j.timeout_seconds + margin_seconds)
         FROM judged j WHERE y.id = j.id AND y.id = ANY (ids) AND j.granted
         RETURNING y.id, y.dispatch, y.destination_id, y.version_no, y.attempts, y.budget_used, y.unauthorized_streak, y.aged_from
     ), refused AS (
@@ -42,18 +47,20 @@ BEGIN
     ), counted AS (
         UPDATE destination d SET
             queued = d.queued - t.granted - t.refused, in_flight = d.in_flight + t.granted, waiting = d.waiting + t.refused,
-            -- Refused because full: the settlement of what is in flight wakes it. Refused by a hold: the end of the hold does.
+            rate_next_at = CASE WHEN d.rate_per_second IS NULL OR t.granted = 0 THEN d.rate_next_at
+                                ELSE greatest(d.rate_next_at, moment) + make_interval(secs => t.granted / d.rate_per_second::float8) END,
+            -- Refused because full: the settlement of what is in flight wakes it. Refused by a hold or for want of a slot: time does.
             wake_at = CASE WHEN t.refused = 0 THEN d.wake_at
-                           WHEN d.hold_until > moment THEN d.hold_until
-                           WHEN d.in_flight + t.granted > 0 THEN d.wake_at
-                           ELSE moment END
+                           WHEN d.in_flight + t.granted > 0 AND NOT coalesce(d.hold_until > moment, false) THEN d.wake_at
+                           ELSE gate_opens_at(d.hold_until, d.rate_next_at, moment) END
         FROM (SELECT destination_id, count(*) FILTER (WHERE granted)::int AS granted,
                      count(*) FILTER (WHERE NOT granted)::int AS refused
               FROM judged GROUP BY destination_id) AS t
         WHERE d.id = t.destination_id
     )
     SELECT l.id, l.dispatch, l.destination_id, l.version_no, l.attempts, l.budget_used, l.unauthorized_streak::int,
-           extract(epoch FROM moment - l.aged_from)::float8, j.config_version, j.timeout_seconds, j.timeout_seconds + margin_seconds,
+           extract(epoch FROM moment - l.aged_from)::float8, j.config_version, j.timeout_seconds, j.wait_seconds,
+           j.wait_seconds + j.timeout_seconds + margin_seconds,
            (j.permits - count(*) OVER (PARTITION BY l.destination_id))::int
     FROM leased l JOIN judged j ON j.id = l.id;
 END $$;

@@ -78,6 +78,7 @@ DECLARE
     chosen_versions bigint[] := '{}';
     chosen_destinations int[] := '{}';
     moment timestamptz;
+    any_ordered boolean;
 BEGIN
     FOR page IN
         SELECT x.version_no, x.cursor, v.accepted_at, a.event_type, a.labels::jsonb AS labels
@@ -100,19 +101,24 @@ BEGIN
         room := room - cardinality(found);
     END LOOP;
 
-    PERFORM FROM destination WHERE id = ANY (chosen_destinations) ORDER BY id FOR NO KEY UPDATE;
+    SELECT bool_or(l.ordering <> 'any') INTO any_ordered
+    FROM (SELECT ordering FROM destination WHERE id = ANY (chosen_destinations) ORDER BY id FOR NO KEY UPDATE) AS l;
     moment := clock_timestamp();
 
     WITH inserted AS (
-        INSERT INTO delivery AS y (version_no, shipment_no, version, destination_id, state, reason, eligible_at, aged_from, finished_at)
+        INSERT INTO delivery AS y (version_no, shipment_no, version, destination_id, state, reason, eligible_at, aged_from, finished_at,
+                                   ordered, blocked)
         SELECT v.version_no, v.shipment_no, v.version, d.id,
                (CASE WHEN stop.reason IS NULL THEN 'waiting' ELSE 'dead' END)::delivery_state, stop.reason,
-               v.eligible_at, greatest(v.accepted_at, v.eligible_at), CASE WHEN stop.reason IS NOT NULL THEN moment END
+               v.eligible_at, greatest(v.accepted_at, v.eligible_at), CASE WHEN stop.reason IS NOT NULL THEN moment END,
+               d.ordering <> 'any', d.ordering = 'per_shipment' AND stop.reason IS NULL
         FROM unnest(chosen_versions, chosen_destinations) AS c(version_no, destination_id)
         JOIN version v ON v.version_no = c.version_no
         JOIN destination d ON d.id = c.destination_id
         CROSS JOIN LATERAL (SELECT CASE WHEN v.forbidden THEN 'residency'::death_reason
-                                        WHEN d.disabled_at IS NOT NULL THEN 'disabled'::death_reason END) AS stop(reason)
+                                        WHEN d.disabled_at IS NOT NULL THEN 'disabled'::death_reason
+                                        WHEN d.ordering <> 'any' AND comes_too_late(d.id, v.shipment_id, v.version)
+                                        THEN 'superseded'::death_reason END) AS stop(reason)
         RETURNING y.version_no, y.destination_id, y.state, y.eligible_at
     ), booked AS (
         UPDATE expansion x SET created = x.created + i.n
@@ -122,11 +128,17 @@ BEGIN
     UPDATE destination d SET
         waiting = d.waiting + i.waiting, dead = d.dead + i.dead,
         wake_at = CASE WHEN i.waiting = 0 THEN d.wake_at
-                       ELSE least(d.wake_at, greatest(i.due, d.hold_until)) END
+                       ELSE least(d.wake_at, gate_opens_at(d.hold_until, d.rate_next_at, i.due)) END
     FROM (SELECT destination_id, count(*) FILTER (WHERE state = 'waiting') AS waiting, count(*) FILTER (WHERE state = 'dead') AS dead,
                  min(eligible_at) AS due
           FROM inserted GROUP BY destination_id) AS i
     WHERE d.id = i.destination_id;
+
+    IF any_ordered THEN
+        PERFORM arrange(array_agg(d.id), array_agg(v.shipment_no))
+        FROM unnest(chosen_versions, chosen_destinations) AS c(version_no, destination_id)
+        JOIN version v ON v.version_no = c.version_no JOIN destination d ON d.id = c.destination_id AND d.ordering <> 'any';
+    END IF;
 
     RETURN QUERY SELECT x.version_no, x.created, x.done FROM expansion x WHERE x.version_no = ANY (numbers) ORDER BY x.version_no;
 END $$;

@@ -1,33 +1,59 @@
--- The gate decides how many requests a destination may have in flight now: a window like TCP's, and a hold.
+-- The gate decides how many requests a destination may have in flight now: a window like TCP's, a hold, and a rate.
 -- Every rule of its arithmetic stands in this file, and nowhere else.
 --
 --   window     starts at the limit; 1 after a hold, + 1 for each 2xx up to the limit, halved by throttling, 1 after three
 --              failures in a row.
 --   hold       what Retry-After asked for (or 1 s to 1 min, doubling); from five failures in a row on, 5 s to 5 min, doubling.
 --              When it ends the window is 1: one probe goes first.
+--   rate       slots, one every 1 / rate seconds, none saved up. A lease is given up to a second before its slot and waits for it in
+--              the worker, so that the pace is not bound by the round trips of a claim.
 --   probation  the window was cut to 1 and nothing has been answered 2xx since.
 --   streak     failures in a row. However many fail at once, they are one episode: they lift the streak to 3 at most, and from there
 --              each failed probe adds 1. A lease that expired says something about our worker, and nothing about the destination.
 --   episode    results of attempts leased before the last cut neither cut again nor grow the window, and no result shortens a hold.
+--   giving up  a destination that has failed for five days without a success is disabled.
+
+-- How many requests may begin within the next second, by the rate alone.
+CREATE FUNCTION {schema}.gate_slots(rate_per_second real, rate_next_at timestamptz, moment timestamptz)
+RETURNS int LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN rate_per_second IS NULL THEN 1000000
+                ELSE greatest(0, 1 + floor(rate_per_second * (1 - greatest(0, coalesce(extract(epoch FROM rate_next_at - moment), 0)))))::int
+           END
+$$;
+
+-- From when on something may be leased again, as far as hold and rate are concerned.
+CREATE FUNCTION {schema}.gate_opens_at(hold_until timestamptz, rate_next_at timestamptz, moment timestamptz)
+RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
+    SELECT greatest(moment, hold_until, rate_next_at - interval '1 second')
+$$;
+
+-- Has it failed for so long that it is not tried any more?
+CREATE FUNCTION {schema}.gate_gives_up(failing_since timestamptz, moment timestamptz)
+RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(failing_since <= moment - interval '5 days', false)
+$$;
 
 -- How many more deliveries may be queued now. Beyond the window a little look-ahead is queued, so that a permit that becomes free
 -- finds its next delivery already there: half the window, at least 1, none on probation.
 CREATE FUNCTION {schema}.gate_room(
-    send_window int, concurrency int, probation boolean, hold_until timestamptz, in_flight int, queued int, moment timestamptz)
+    send_window int, concurrency int, probation boolean, hold_until timestamptz, rate_per_second real, rate_next_at timestamptz,
+    in_flight int, queued int, moment timestamptz)
 RETURNS int LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN hold_until > moment THEN 0
-                WHEN probation THEN greatest(0, 1 - in_flight - queued)
-                ELSE greatest(0, least(send_window, concurrency) + greatest(1, least(send_window, concurrency) / 2) - in_flight - queued)
-           END
+                ELSE greatest(0, least(
+                    CASE WHEN probation THEN 1
+                         ELSE least(send_window, concurrency) + greatest(1, least(send_window, concurrency) / 2) END - in_flight - queued,
+                    {schema}.gate_slots(rate_per_second, rate_next_at, moment) - queued)) END
 $$;
 
 -- How many more deliveries may be leased now: the exact limit of P6.
 CREATE FUNCTION {schema}.gate_permits(
-    send_window int, concurrency int, hold_until timestamptz, paused_at timestamptz, disabled_at timestamptz, in_flight int,
-    moment timestamptz)
+    send_window int, concurrency int, hold_until timestamptz, rate_per_second real, rate_next_at timestamptz, paused_at timestamptz,
+    disabled_at timestamptz, in_flight int, moment timestamptz)
 RETURNS int LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN hold_until > moment OR paused_at IS NOT NULL OR disabled_at IS NOT NULL THEN 0
-                ELSE greatest(0, least(send_window, concurrency) - in_flight) END
+                ELSE greatest(0, least(least(send_window, concurrency) - in_flight,
+                                       {schema}.gate_slots(rate_per_second, rate_next_at, moment))) END
 $$;
 
 -- The gate after a batch of results. successes, answers (other final responses) and failures count results of attempts leased

@@ -71,8 +71,9 @@ LANGUAGE sql SET search_path = {schema}, pg_temp AS $$
 $$;
 
 -- save_subscribers: create or replace all of them, or none. Verdicts: created | updated | unchanged | deleted, or, and then nothing
--- was done, unknown (it would have to be created, and create_missing is false) or closing (it was deleted, and some of the
--- deliveries from before are still open: they must end before the id comes back to life).
+-- was done, unknown (it would have to be created, and create_missing is false), closing (it was deleted, and some of the
+-- deliveries from before are still open: they must end before the id comes back to life) or crowded (its ordering would change, and
+-- more than 10,000 deliveries are open: to arrange them all would hold up everyone who settles beside it).
 -- prune deletes everyone who is not named.
 CREATE FUNCTION {schema}.save_subscribers(specs jsonb, create_missing boolean, prune boolean, by_whom text)
 RETURNS TABLE (subscriber_id text, verdict text, config_version int, generated boolean)
@@ -84,6 +85,7 @@ DECLARE
     revived int[];
     touched int[];      -- the revived ones and those with a difference
     resecreted int[];
+    reordered int[];
     doomed int[] := '{}';
 BEGIN
     LOCK TABLE subscriber IN SHARE ROW EXCLUSIVE MODE;
@@ -99,10 +101,11 @@ BEGIN
     END IF;
 
     SELECT coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.id) FILTER (WHERE c.revived), '{}'),
-           coalesce(array_agg(c.id) FILTER (WHERE c.resecreted AND NOT c.revived), '{}')
-    INTO touched, revived, resecreted
+           coalesce(array_agg(c.id) FILTER (WHERE c.resecreted AND NOT c.revived), '{}'),
+           coalesce(array_agg(c.id) FILTER (WHERE c.reordered), '{}')
+    INTO touched, revived, resecreted, reordered
     FROM (
-        SELECT s.id, s.deleted_at IS NOT NULL AS revived,
+        SELECT s.id, s.deleted_at IS NOT NULL AS revived, d.ordering::text <> a.ordering AS reordered,
                a.secrets IS NOT NULL AND a.secrets <> current_secrets(s.id) AS resecreted,
                (a.endpoint, a.event_types, a.labels, a.headers, a.timeout_seconds, a.retry_statuses,
                 a.concurrency, a.rate_per_second, a.ordering)
@@ -116,6 +119,13 @@ BEGIN
     END IF;
     PERFORM FROM destination WHERE id = ANY (touched || doomed) ORDER BY id FOR NO KEY UPDATE;
     moment := clock_timestamp();
+
+    RETURN QUERY
+    SELECT s.subscriber_id, 'crowded', d.config_version, false FROM destination d JOIN subscriber s USING (id)
+    WHERE d.id = ANY (reordered) AND d.waiting + d.queued + d.in_flight > 10000 ORDER BY s.subscriber_id;
+    IF FOUND THEN
+        RETURN;
+    END IF;
 
     WITH newcomer AS (
         INSERT INTO subscriber (subscriber_id, endpoint, event_types, labels, headers, timeout_seconds, retry_statuses,
@@ -170,7 +180,7 @@ BEGIN
                                 THEN least(d.rate_next_at, moment + make_interval(secs => 1 / t.rate_per_second)) END,
             wake_at = CASE WHEN d.waiting = 0 THEN d.wake_at
                            WHEN t.moved THEN moment
-                           ELSE greatest(moment, d.hold_until) END,
+                           ELSE greatest(moment, d.hold_until) END,   -- not the rate: it may be another one now
             disabled_at = CASE WHEN NOT t.revived THEN d.disabled_at END,
             disabled_why = CASE WHEN NOT t.revived THEN d.disabled_why END,
             disabled_by = CASE WHEN NOT t.revived THEN d.disabled_by END
@@ -183,6 +193,8 @@ BEGIN
                 ELSE jsonb_build_object('action', 'changed', 'fields', CASE WHEN t.id = ANY (resecreted)
                      THEN t.fields || '{"secrets": "replaced"}' ELSE t.fields END) END
     FROM gated g JOIN target t USING (id) ORDER BY g.id;
+
+    PERFORM reorder(r.id) FROM unnest(reordered) AS r(id);
 
     DELETE FROM subscription p USING subscriber s
     WHERE p.subscriber = s.id AND s.id = ANY (touched) AND p.pattern <> ALL (s.event_types);
@@ -287,7 +299,7 @@ BEGIN
         WHERE id = target AND (paused_at IS NULL OR (paused_by, paused_why) IS DISTINCT FROM (by_whom, wherefore));
     WHEN 'resume' THEN
         UPDATE destination SET config_version = config_version + 1, paused_at = NULL, paused_by = NULL, paused_why = NULL,
-               wake_at = CASE WHEN waiting > 0 THEN greatest(moment, hold_until) ELSE wake_at END
+               wake_at = CASE WHEN waiting > 0 THEN gate_opens_at(hold_until, rate_next_at, moment) ELSE wake_at END
         WHERE id = target AND paused_at IS NOT NULL;
     WHEN 'disable' THEN
         UPDATE destination SET config_version = config_version + 1, wake_at = NULL, disabled_at = moment, disabled_why = 'disabled',

@@ -16,8 +16,10 @@ LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     moment timestamptz;
+    any_ordered boolean;
 BEGIN
-    PERFORM FROM destination WHERE id = ANY (destinations) ORDER BY id FOR NO KEY UPDATE;
+    SELECT bool_or(l.ordering <> 'any') INTO any_ordered
+    FROM (SELECT ordering FROM destination WHERE id = ANY (destinations) ORDER BY id FOR NO KEY UPDATE) AS l;
     moment := clock_timestamp();
 
     RETURN QUERY
@@ -78,10 +80,12 @@ BEGIN
                coalesce(bool_or(t.outcome = 'throttled' AND t.hold IS NULL), false) AS throttled_plainly,
                coalesce(bool_or(t.sent AND t.outcome = 'delivered'), false) AS any_success,
                coalesce(bool_or(t.sent AND NOT t.expired AND t.outcome NOT IN ('delivered', 'throttled')), false) AS any_failure,
-               coalesce(bool_or(t.sent AND t.outcome = 'gone'), false) AS gone
+               CASE WHEN bool_or(t.sent AND t.outcome = 'gone') THEN 'gone'
+                    WHEN bool_or(t.gives_up AND t.sent AND NOT t.expired AND t.outcome NOT IN ('delivered', 'throttled'))
+                         AND NOT bool_or(t.sent AND t.outcome = 'delivered') THEN 'disabled' END::death_reason AS closes
         FROM result g
         LEFT JOIN LATERAL (
-            SELECT x.*, x.sent AND (d.cut_at IS NULL OR x.leased_at > d.cut_at) AS fresh
+            SELECT x.*, x.sent AND (d.cut_at IS NULL OR x.leased_at > d.cut_at) AS fresh, gate_gives_up(d.failing_since, moment) AS gives_up
             FROM done x JOIN destination d ON d.id = x.destination_id WHERE x.id = g.id) AS t ON true
         LEFT JOIN late l ON l.delivery_id = g.id
         GROUP BY g.destination_id
@@ -94,21 +98,30 @@ BEGIN
             last_success_at = CASE WHEN t.any_success THEN moment ELSE d.last_success_at END,
             failing_since = CASE WHEN t.any_success THEN NULL WHEN t.any_failure THEN coalesce(d.failing_since, moment)
                                  ELSE d.failing_since END,
-            disabled_at = CASE WHEN t.gone THEN coalesce(d.disabled_at, moment) ELSE d.disabled_at END,
-            disabled_why = CASE WHEN t.gone THEN coalesce(d.disabled_why, 'gone') ELSE d.disabled_why END,
-            disabled_by = CASE WHEN t.gone THEN coalesce(d.disabled_by, 'the subscriber answered 410') ELSE d.disabled_by END,
-            wake_at = CASE WHEN d.waiting + t.waiting > 0 THEN greatest(moment, g.next_hold_until) END
+            disabled_at = CASE WHEN t.closes IS NULL THEN d.disabled_at ELSE coalesce(d.disabled_at, moment) END,
+            disabled_why = coalesce(d.disabled_why, t.closes),
+            disabled_by = CASE WHEN t.closes IS NULL OR d.disabled_at IS NOT NULL THEN d.disabled_by
+                               WHEN t.closes = 'gone' THEN 'the subscriber answered 410'
+                               ELSE 'five days of failures without a success' END,
+            wake_at = CASE WHEN d.waiting + t.waiting > 0 THEN gate_opens_at(g.next_hold_until, d.rate_next_at, moment) END
         FROM tally t JOIN destination b ON b.id = t.destination_id
         CROSS JOIN LATERAL gate_after(b.send_window, b.concurrency, b.probation, b.hold_until, b.hold_why, b.cut_at, b.fail_streak,
                                       b.throttle_streak, t.successes, t.answers, t.failures, t.throttles, t.hold_seconds,
                                       t.throttled_plainly, moment, jitter) AS g
         WHERE d.id = t.destination_id
-        RETURNING d.id, gate_permits(d.send_window, d.concurrency, d.hold_until, d.paused_at, d.disabled_at, d.in_flight, moment) AS permits
+        RETURNING d.id, gate_permits(d.send_window, d.concurrency, d.hold_until, d.rate_per_second, d.rate_next_at, d.paused_at,
+                                     d.disabled_at, d.in_flight, moment) AS permits
     ), told AS (
         INSERT INTO operator_event (kind, subscriber, detail)
-        SELECT 'destination_disabled', d.id, 'answered 410 Gone: disabled, its open deliveries end as dead (gone)'
-        FROM tally t JOIN destination d ON d.id = t.destination_id WHERE t.gone AND d.disabled_at IS NULL
+        SELECT 'destination_disabled', d.id,
+               CASE t.closes WHEN 'gone' THEN 'answered 410 Gone: disabled, its open deliveries end as dead (gone)'
+                             ELSE 'failed for five days without a success: disabled, its open deliveries end as dead (disabled)' END
+        FROM tally t JOIN destination d ON d.id = t.destination_id WHERE t.closes IS NOT NULL AND d.disabled_at IS NULL
     )
     SELECT r.id, EXISTS (SELECT FROM settled s WHERE s.id = r.id), r.destination_id, g.permits
     FROM result r JOIN gated g ON g.id = r.destination_id;
+
+    IF any_ordered THEN
+        PERFORM arrange(array_agg(y.destination_id), array_agg(y.shipment_no)) FROM delivery y WHERE y.id = ANY (ids) AND y.ordered;
+    END IF;
 END $$;

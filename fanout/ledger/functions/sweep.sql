@@ -27,7 +27,7 @@ BEGIN
         RETURNING y.destination_id
     ), counted AS (
         UPDATE destination d SET queued = d.queued - b.n, waiting = d.waiting + b.n,
-               wake_at = greatest(clock_timestamp(), d.hold_until)
+               wake_at = gate_opens_at(d.hold_until, d.rate_next_at, clock_timestamp())
         FROM (SELECT destination_id, count(*)::int AS n FROM back GROUP BY destination_id) AS b
         WHERE d.id = b.destination_id
         RETURNING b.n
