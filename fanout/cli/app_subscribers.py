@@ -76,6 +76,28 @@ def pause(
 
 
 @subscribers.command()
+def disable(
+    subscriber_id: SubscriberId,
+    why: Annotated[str, typer.Option(metavar="TEXT", help="For whoever wonders later.")],
+    by: By = None,
+) -> int:
+    """Close a destination: what is open and what comes ends as dead, until it is enabled."""
+    from fanout.cli.ending import run
+    from fanout.cli.operating import disable_one
+
+    return run(disable_one(subscriber_id, why, by))
+
+
+@subscribers.command()
+def enable(subscriber_id: SubscriberId, by: By = None) -> int:
+    """Open a disabled destination again, whatever closed it. What ended meanwhile stays dead until it is redriven."""
+    from fanout.cli.ending import run
+    from fanout.cli.operating import enable_one
+
+    return run(enable_one(subscriber_id, by))
+
+
+@subscribers.command()
 def resume(subscriber_id: SubscriberId, by: By = None) -> int:
     """Send to a paused subscriber again."""
     from fanout.cli.ending import run

@@ -1,4 +1,4 @@
-"""``fanout subscribers tune``, ``pause`` and ``resume``: one subscriber, one change, on record."""
+"""``fanout subscribers tune``, ``pause``, ``resume``, ``disable`` and ``enable``: one subscriber, one change, on record."""
 
 import math
 
@@ -32,9 +32,7 @@ async def tune_one(subscriber_id: str, concurrency: int | None, rate: str | None
         raise Failed(str(error)) from None
     limits = [f"concurrency {concurrency}"] if concurrency is not None else []
     if rate_per_second is not KEEP:
-        limits.append(
-            "no rate limit" if rate_per_second is None else f"{rate_per_second:g} per second (not enforced yet)"
-        )
+        limits.append("no rate limit" if rate_per_second is None else f"{rate_per_second:g} per second")
     done = "already had" if saved.change is Change.UNCHANGED else "now has"
     say(f"{subscriber_id} {done} {', '.join(limits)} (config version {saved.config_version})")
     return DONE
@@ -49,22 +47,38 @@ async def resume_one(subscriber_id: str, by: str | None) -> int:
     return await _operate("resume", subscriber_id, "", who(by))
 
 
+async def disable_one(subscriber_id: str, why: str, by: str | None) -> int:
+    reason = check_text("--why", why, "say why, for whoever wonders later")
+    return await _operate("disable", subscriber_id, reason, who(by))
+
+
+async def enable_one(subscriber_id: str, by: str | None) -> int:
+    return await _operate("enable", subscriber_id, "", who(by))
+
+
+_ORDERS = {
+    "pause": (registry.pause, "is paused by {by}: {why}", "was paused so already"),
+    "resume": (registry.resume, "is resumed", "was not paused"),
+    "disable": (
+        registry.disable,
+        "is disabled by {by}: {why}; its open deliveries end as dead, what is being sent finishes",
+        "was disabled already",
+    ),
+    "enable": (registry.enable, "is enabled: its gate is open", "was not disabled"),
+}
+"""What an order calls, what it says when it changed something, and when it did not."""
+
+
 async def _operate(verb: str, subscriber_id: str, why: str, by: str) -> int:
+    order, done, nothing_to_do = _ORDERS[verb]
     found = await find(Settings.load(), subscriber_id)
     try:
         async with opened(found.place, "subscribers") as connection:
-            if verb == "pause":
-                changed = await registry.pause(connection, found.place.schema, subscriber_id, by=by, why=why)
-            else:
-                changed = await registry.resume(connection, found.place.schema, subscriber_id, by=by)
-                await ring_scheduler(connection, found.place)
+            changed = await order(connection, found.place.schema, subscriber_id, by=by, why=why)
+            await ring_scheduler(connection, found.place)
     except UnknownSubscriber as error:
         raise Failed(str(error)) from None
-    if verb == "pause":
-        state = f"is paused by {by}: {why}" if changed else "was paused so already"
-    else:
-        state = "is resumed" if changed else "was not paused"
-    say(f"{subscriber_id} {state}")
+    say(f"{subscriber_id} {done.format(by=by, why=why) if changed else nothing_to_do}")
     return DONE
 
 

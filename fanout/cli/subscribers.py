@@ -19,7 +19,6 @@ from fanout.ledger.registry import Applied, StillClosing, TooManyOpen
 from fanout.ledger.registry_reading import secrets_of
 from fanout.model.problems import Invalid
 from fanout.model.signing_secret import Secret
-from fanout.model.states import Ordering
 from fanout.model.subscriber import SubscriberSpec
 from fanout.model.subscribers_file import parse_subscribers_file
 from fanout.running.schemas import Place, home_place, insist, region_place
@@ -39,9 +38,9 @@ class Outcome:
     troubles: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, list[Secret]] = field(default_factory=dict)
 
-    def document(self, notes: list[str]) -> dict[str, object]:
+    def document(self) -> dict[str, object]:
         regions = {name: {change: getattr(each, change) for change in CHANGES} for name, each in self.applied.items()}
-        return {"regions": regions, "not_applied": self.troubles, "notes": notes}
+        return {"regions": regions, "not_applied": self.troubles}
 
 
 async def apply_file(
@@ -57,29 +56,20 @@ async def apply_file(
     specs: dict[str, dict[str, SubscriberSpec]] = {name: {} for name in settings.regions}
     for subscriber_id, spec in subscribers:
         specs[spec.region][subscriber_id] = spec
-    notes = not_enforced(dict(subscribers))
     with SecretsFile(secrets_out) if secrets_out else nullcontext() as secrets_file:
         outcome = await _apply(settings, specs, prune=prune, by=operator)
         if secrets_file is not None and not outcome.troubles:
             secrets_file.write(outcome.secrets)
     if json_output:
-        show_json(outcome.document(notes))
+        show_json(outcome.document())
     else:
-        _show(outcome, notes)
+        _show(outcome)
     for trouble in outcome.troubles.values():
         complain(trouble)
     if outcome.troubles:
         unwritten = f"; {secrets_out} is not written" if secrets_out else ""
         complain(f"not applied: {', '.join(outcome.troubles)}{unwritten}; mend that and apply the file again")
     return FAILED if outcome.troubles else DONE
-
-
-def not_enforced(specs: Specs) -> list[str]:
-    """One line where settings are kept that do nothing yet; nobody should count on them."""
-    rates = sum(spec.rate_per_second is not None for spec in specs.values())
-    orders = sum(spec.ordering is not Ordering.ANY for spec in specs.values())
-    named = [f"rate_per_second of {rates:,}"] * bool(rates) + [f"ordering of {orders:,}"] * bool(orders)
-    return [f"note: {' and '.join(named)} subscribers: stored, but not enforced yet"] if named else []
 
 
 def _read(file: str) -> bytes:
@@ -138,11 +128,9 @@ async def _apply_region(
         return applied, await secrets_of(ledger, place.schema, list(specs))
 
 
-def _show(outcome: Outcome, notes: list[str]) -> None:
+def _show(outcome: Outcome) -> None:
     rows = [
         [name, *(f"{len(getattr(each, change)):,}" for change in CHANGES)] for name, each in outcome.applied.items()
     ]
     if rows:
         say(table({"region": "left"} | dict.fromkeys(CHANGES, "right"), rows))
-    for note in notes:
-        say(note)

@@ -12,7 +12,6 @@ from fanout.settings import Settings
 
 PAGE = 1_000
 CHANGES_SHOWN = 10
-_NOT_ENFORCED = "note: {}: stored, but not enforced yet"
 
 
 async def list_all(region: str | None, *, json_output: bool) -> int:
@@ -61,8 +60,6 @@ async def show_one(subscriber_id: str, *, json_output: bool) -> int:
         return DONE
     rows = _facts(found.subscriber) + [("changed", _change(each)) for each in changes]
     say(table({"": "left", subscriber_id: "left"}, [[name, printable(text)] for name, text in rows]))
-    if waits := _stored_only(found.subscriber.settings):
-        say(_NOT_ENFORCED.format(" and ".join(waits)))
     return DONE
 
 
@@ -116,11 +113,6 @@ def _change(change: ConfigChange) -> str:
 
 def _value(value: object) -> str:
     return str(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _stored_only(settings: dict[str, object]) -> list[str]:
-    rate = ["rate_per_second"] if settings["rate_per_second"] is not None else []
-    return rate + ([] if settings["ordering"] == "any" else ["ordering"])
 
 
 def _labels(labels: object) -> str:

@@ -34,7 +34,6 @@ async def test_a_file_creates_and_updates_and_applying_it_again_changes_nothing(
     assert changed.document == {
         "regions": {"eu": {"created": [], "updated": ["A"], "unchanged": ["B"], "deleted": []}},
         "not_applied": {},
-        "notes": [],
     }
 
 
@@ -134,14 +133,20 @@ async def test_a_secrets_file_that_cannot_be_made_safely_stops_everything(cli, d
     assert await ids_in(database_url, "eu") == []
 
 
-async def test_what_is_stored_but_not_enforced_yet_is_said_in_one_line(cli):
-    ordered = subscribers_json(subscriber("A", rate_per_second=5, ordering="latest"), subscriber("B"))
-    applied = await cli("subscribers", "apply", "-", stdin=ordered)
-    line = "note: rate_per_second of 1 and ordering of 1 subscribers: stored, but not enforced yet"
-    assert applied.out.splitlines()[-1] == line
-    shown = await cli("subscribers", "show", "A")
-    assert shown.out.splitlines()[-1] == "note: rate_per_second and ordering: stored, but not enforced yet"
-    assert "not enforced" not in (await cli("subscribers", "show", "B")).out
+async def test_disable_and_enable_say_what_they_do_and_may_be_repeated(cli):
+    await cli("subscribers", "apply", "-", stdin=subscribers_json(subscriber("A")))
+    closed = await cli("subscribers", "disable", "A", "--why", "wrong file", "--by", "night shift")
+    assert (closed.status, closed.out) == (
+        0,
+        "A is disabled by night shift: wrong file; its open deliveries end as dead, what is being sent finishes\n",
+    )
+    assert (await cli("subscribers", "disable", "A", "--why", "again")).out == "A was disabled already\n"
+    assert (await cli("subscribers", "list")).row("A")[2] == "disabled"
+    assert (await cli("subscribers", "enable", "A", "--by", "day shift")).out == "A is enabled: its gate is open\n"
+    assert (await cli("subscribers", "enable", "A")).out == "A was not disabled\n"
+    shown = (await cli("subscribers", "show", "A")).out
+    assert "disable by night shift" in shown
+    assert "enable by day shift" in shown
 
 
 async def test_list_shows_one_region_or_all(cli):
@@ -158,7 +163,7 @@ async def test_tune_changes_limits_once_and_puts_it_on_record(cli):
     said = await cli("subscribers", "tune", "A", "--concurrency", 7, "--rate", 2.5, "--by", "night shift")
     assert (said.status, said.out) == (
         0,
-        "A now has concurrency 7, 2.5 per second (not enforced yet) (config version 2)\n",
+        "A now has concurrency 7, 2.5 per second (config version 2)\n",
     )
     assert (await cli("subscribers", "tune", "A", "--rate", "2.5")).out.startswith("A already had 2.5 per second")
     assert (await cli("subscribers", "tune", "A", "--rate", "none")).status == 0
