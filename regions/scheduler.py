@@ -25,6 +25,7 @@ from fanout.settings import DeliveryTable, RegionSettings
 from fanout.telemetry.tracing import in_use, messaging_system
 from fanout.transports.transport import Publishing, QueueRefused, QueueUnavailable, Reference
 from regions.decisions.retry import History, fate_of
+from regions.lost_queue import LostQueue
 from regions.policy import retry_policy
 
 DESTINATIONS_PER_STEP = 64
@@ -75,15 +76,16 @@ class Scheduler:
         self._sweeping = SteadyConnection(region.url, application)
         self._ear = Ear(region.url, application, channels.due(self._schema))
         self._patience = Patience()
-        self._queue_lost = asyncio.Event()
+        self._lost_queue = LostQueue(self._sweeping, self._schema)
         self._queue_away = False
+        self._owed: list[Reference] = []
+        """Promoted, refused by the queue, and not back to waiting yet: the ledger was away as well."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until ``stopping``. Promotion and the sweeps run side by side: a long sweep delays no promotion."""
         self._ear.start()
         sweeps: list[tuple[str, Callable[[], Awaitable[None]], float]] = [
             ("expired leases", self.sweep_expired, EXPIRED_EVERY_SECONDS),
-            ("lost references", self.sweep_lost, LOST_EVERY_SECONDS),
             ("close out", self.close_out, CLOSE_OUT_EVERY_SECONDS),
             ("missed wake-ups", self.sweep_missed, MISSED_EVERY_SECONDS),
             ("recount", self.recount, RECOUNT_EVERY_SECONDS),
@@ -93,6 +95,8 @@ class Scheduler:
                 group.create_task(
                     run_steps("promote", self._promote_step, stopping, final=(QueueRefused,), region=self._region)
                 )
+                lost = _every(self.sweep_lost, LOST_EVERY_SECONDS, stopping, or_at=self._lost_queue.noticed)
+                group.create_task(run_steps("lost references", lost, stopping, region=self._region))
                 for name, sweep, every_seconds in sweeps:
                     step = _every(sweep, every_seconds, stopping)
                     group.create_task(run_steps(name, step, stopping, region=self._region))
@@ -110,16 +114,23 @@ class Scheduler:
     async def promote_once(self) -> int:
         """One step of promotion: how many references were queued."""
         began_ns = time.time_ns()
+        await self._give_back_owed()
         references = await promote(self._promoting, self._schema, DESTINATIONS_PER_STEP, self._probes)
         try:
             await self._publishing.publish(references)
         except QueueUnavailable as error:
-            await sweeping.give_back(self._promoting, self._schema, error.references)
+            self._owed.extend(error.references)
+            await self._give_back_owed()
             raise
         self.figures.promoted += len(references)
         if references and in_use() is not None:
             await self._trace(began_ns, references)
         return len(references)
+
+    async def _give_back_owed(self) -> None:
+        if self._owed:
+            await sweeping.give_back(self._promoting, self._schema, self._owed)
+            self._owed.clear()
 
     async def _trace(self, began_ns: int, references: Sequence[Reference]) -> None:
         """One span for the step, with a link to the publish of each version that is followed."""
@@ -200,14 +211,12 @@ class Scheduler:
 
     def queue_lost(self) -> None:
         """The queue was deleted, or came back empty: everything that it held is promoted again at once."""
-        self._queue_lost.set()
+        self._lost_queue.notice()
 
     async def sweep_lost(self) -> None:
         """References that nobody claimed go back to waiting: after a minute, or at once where the queue itself was lost."""
-        older_than = 0.0 if self._queue_lost.is_set() else LOST_AFTER_SECONDS
-        lost = await sweeping.requeue_lost(self._sweeping, self._schema, older_than, SWEEP_ROWS)
-        if lost < SWEEP_ROWS:
-            self._queue_lost.clear()
+        lost = await self._lost_queue.put_back()
+        lost += await sweeping.requeue_lost(self._sweeping, self._schema, LOST_AFTER_SECONDS, SWEEP_ROWS)
         if lost:
             self.figures.lost += lost
             self._ear.ring_here()
@@ -242,16 +251,18 @@ class Scheduler:
 
 
 def _every(
-    sweep: Callable[[], Awaitable[None]], seconds: float, stopping: asyncio.Event
+    sweep: Callable[[], Awaitable[None]], seconds: float, stopping: asyncio.Event, or_at: asyncio.Event | None = None
 ) -> Callable[[], Awaitable[None]]:
-    """Sweep, then rest, unless it is time to stop."""
+    """Sweep, then rest, unless it is time to stop, or ``or_at`` calls."""
+    calls = [stopping] if or_at is None else [stopping, or_at]
 
     async def step() -> None:
         await sweep()
+        waits = [asyncio.create_task(call.wait()) for call in calls]
         try:
-            async with asyncio.timeout(seconds):
-                await stopping.wait()
-        except TimeoutError:
-            pass
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     return step

@@ -10,6 +10,7 @@ import structlog
 from fanout.embedded import EmbeddedPostgres
 from fanout.receiver import ReceiverServer, serve
 from services import Databases, Roles, run
+from services.broker import MISSING, STANDARD_URL, OwnBroker, programs
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +54,19 @@ async def own_postgres() -> AsyncIterator[EmbeddedPostgres]:
     """A private server, listening on its socket and on 127.0.0.1, that the test may stop, kill and restart."""
     async with EmbeddedPostgres(fsync=False, tcp=True) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def private_broker() -> Iterator[OwnBroker]:
+    """A node that tests may stop, kill and alarm, if they leave it running and quiet. One per test process."""
+    if programs() is None:
+        pytest.skip(MISSING.format(url=STANDARD_URL))
+    broker = OwnBroker()
+    try:
+        run(broker.start())
+        yield broker
+    finally:
+        run(broker.close())
 
 
 @pytest.fixture

@@ -53,6 +53,19 @@ async def give_back(connection: Fetches, schema: Schema, region: str, numbers: S
     )
 
 
+async def keep(connection: Fetches, schema: Schema, region: str, numbers: Sequence[int], seconds: float) -> None:
+    """Others leave these alone for so long from now."""
+    await connection.fetch(
+        schema.sql(
+            "UPDATE {schema}.outbox SET taken_until = clock_timestamp() + make_interval(secs => $3) "
+            "WHERE region = $1 AND version_no = ANY ($2) AND NOT done"
+        ),
+        region,
+        numbers,
+        seconds,
+    )
+
+
 async def contents(connection: Fetches, schema: Schema, numbers: Sequence[int]) -> dict[int, Content]:
     rows = await connection.fetch(
         schema.sql(

@@ -29,7 +29,11 @@ BATCH_BYTES = 8 * 1024 * 1024
 """Payload that one region transaction copies at most, beyond its first version."""
 EXPAND_ROWS = 2_000
 """Deliveries that one expansion step creates at most: its destinations are locked for as long as that takes."""
-KEEP_SECONDS = 30.0
+KEEP_SECONDS = 5.0
+"""So long others leave alone what a publisher has taken: what one that was killed costs its last batch. Renewed while it works; a
+batch that two work on is done twice, and comes to the same."""
+SET_ASIDE_SECONDS = 30.0
+"""Until a version that a region refuses is tried again."""
 
 _log = structlog.get_logger()
 
@@ -52,6 +56,8 @@ class RegionPublisher:
         self._forbidden = frozenset(name for name, regions in settings.residency.items() if region.name not in regions)
         self._poll_seconds = settings.home.poll_seconds
         self._told: set[int] = set()
+        self._owed: list[int] = []
+        """Taken, and neither done nor given back: others wait for them."""
         application = f"fanout publisher {region.name}"
         self._home = SteadyConnection(settings.home.url, application)
         self._ledger = SteadyConnection(region.url, application)
@@ -76,22 +82,28 @@ class RegionPublisher:
 
     async def run_once(self) -> Expanded:
         """Take what is pending, expand it, close the books. Zero versions: nothing is pending, or others work on it."""
+        await self._give_back_owed()
         rows = await outbox.take(self._home, self._home_schema, self._region, BATCH_VERSIONS, KEEP_SECONDS)
         if not rows:
             return Expanded(0, 0)
-        created = await self._expand_or_set_aside(rows)
-        await outbox.finish(self._home, self._home_schema, self._region, created)
+        self._owed = [row.announcement.version_no for row in rows]
+        try:
+            created = await self._expand_or_set_aside(rows)
+            await outbox.finish(self._home, self._home_schema, self._region, created)
+        except (asyncio.CancelledError, Exception):
+            await self._give_back_soon()
+            raise
+        self._owed = []
         return Expanded(len(rows), sum(created.values()))
 
     async def _expand_or_set_aside(self, rows: Sequence[OutboxRow]) -> dict[int, int]:
         """A batch that the region refuses is halved until the one version that spoils it stands alone: that one is set aside for
-        as long as its take lasts, an operator is told, and the others go through.
+        half a minute, an operator is told, and the others go through.
         """
         try:
             return await self._expand(rows)
         except (asyncio.CancelledError, Exception) as error:
             if isinstance(error, asyncio.CancelledError) or may_pass(error):
-                await self._give_back(rows)
                 raise
             if len(rows) == 1:
                 await self._set_aside(rows[0], error)
@@ -104,20 +116,27 @@ class RegionPublisher:
         note = row.announcement
         detail = f"version {note.version} of shipment {note.shipment_id} cannot be expanded: {describe(error)}"
         _log.error("version set aside", region=self._region, detail=detail)
+        await outbox.keep(self._home, self._home_schema, self._region, [note.version_no], SET_ASIDE_SECONDS)
         if note.version_no not in self._told:
             self._told.add(note.version_no)
             await tell_operator(self._ledger, self._schema, "version_set_aside", detail)
 
-    async def _give_back(self, rows: Sequence[OutboxRow]) -> None:
-        numbers = [row.announcement.version_no for row in rows]
+    async def _give_back_soon(self) -> None:
+        """Now, or where home is away with the region, before anything else is taken."""
         try:
-            await outbox.give_back(self._home, self._home_schema, self._region, numbers)
-        except Exception:  # noqa: BLE001 - the take runs out by itself; the first error is the one to tell
-            _log.debug("outbox rows not given back", region=self._region)
+            await self._give_back_owed()
+        except Exception:  # noqa: BLE001 - the first error is the one to tell
+            _log.debug("outbox rows not given back yet", region=self._region)
+
+    async def _give_back_owed(self) -> None:
+        if self._owed:
+            await outbox.give_back(self._home, self._home_schema, self._region, self._owed)
+            self._owed = []
 
     async def _expand(self, rows: Sequence[OutboxRow]) -> dict[int, int]:
         """How many deliveries each version has created here, once all have been expanded."""
         announcements = [row.announcement for row in rows]
+        taken_at = asyncio.get_running_loop().time()
         answers = await wanted(self._ledger, self._schema, announcements)
         created = {row.announcement.version_no: 0 for row in rows}
         here = [row for row, answer in zip(rows, answers, strict=True) if answer]
@@ -131,8 +150,18 @@ class RegionPublisher:
                 created.update((page.version_no, page.created) for page in pages)
                 done = {page.version_no for page in pages if page.done}
                 open_ = [note for note in open_ if note.version_no not in done]
+                taken_at = await self._keep(rows, taken_at)
             self._trace(began_ns, published, created)
         return created
+
+    async def _keep(self, rows: Sequence[OutboxRow], taken_at: float) -> float:
+        """Renew the take of a batch that is large, or slow. When it was last renewed."""
+        now = asyncio.get_running_loop().time()
+        if now - taken_at < KEEP_SECONDS / 2:
+            return taken_at
+        numbers = [row.announcement.version_no for row in rows]
+        await outbox.keep(self._home, self._home_schema, self._region, numbers, KEEP_SECONDS)
+        return now
 
     def _trace(self, began_ns: int, published: Mapping[int, str], created: Mapping[int, int]) -> None:
         if (tracing := in_use()) is not None:

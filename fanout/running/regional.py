@@ -35,13 +35,17 @@ def open_publishing(settings: Settings, region: RegionSettings, on_queue_lost: C
     return LedgerPublishing(region.url, Schema(region.schema), application)
 
 
-def open_consuming(settings: Settings, region: RegionSettings) -> Consuming:
-    """A consumer's end of the region's queue."""
+def open_consuming(settings: Settings, region: RegionSettings, on_queue_lost: Callable[[], None]) -> Consuming:
+    """A consumer's end of the region's queue. ``on_queue_lost`` as above: either end may be the first to notice."""
     application = f"fanout consumer {region.name}"
     if region.transport == "rabbitmq":
         prefetch = max(PREFETCH_MIN, settings.delivery.in_flight // 10)
         return RabbitConsuming(
-            region.broker_url, Topology(settings.exchange, region.queue), application, prefetch=prefetch
+            region.broker_url,
+            Topology(settings.exchange, region.queue),
+            application,
+            prefetch=prefetch,
+            on_queue_lost=on_queue_lost,
         )
     return LedgerConsuming(region.url, Schema(region.schema), application)
 
@@ -77,7 +81,7 @@ class ConsumerRole:
         self.consumer: Consumer | None = None
 
     async def run(self, stop: Stop) -> None:
-        consuming = open_consuming(self._settings, self._region)
+        consuming = open_consuming(self._settings, self._region, self._queue_lost)
         transport = WireTransport(allow_networks=self._region.allow_networks)
         name = worker_name("consumer", self._region.name)
         self.consumer = Consumer(self._region, self._settings.delivery, consuming, Sender(transport), worker=name)
@@ -86,3 +90,7 @@ class ConsumerRole:
         finally:
             await consuming.close()
             await transport.aclose()
+
+    def _queue_lost(self) -> None:
+        if self.consumer is not None:
+            self.consumer.queue_lost()

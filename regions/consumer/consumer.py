@@ -24,7 +24,7 @@ from fanout.ledger import channels
 from fanout.ledger.claiming import Lease, claim
 from fanout.ledger.sending import StoredVersion, destination_configs, stored_versions
 from fanout.ledger.settlement import Settlement, settle
-from fanout.loops import Patience
+from fanout.loops import Patience, run_steps
 from fanout.model.states import Outcome
 from fanout.settings import DeliveryTable, RegionSettings
 from fanout.transports.transport import Consuming, QueueRefused, QueueUnavailable
@@ -36,6 +36,7 @@ from regions.consumer.parking import Parking, Ticket
 from regions.decisions.classification import AttemptResult
 from regions.decisions.retry import HOLD_SECONDS_MIN
 from regions.egress.sender import Sender
+from regions.lost_queue import LostQueue
 from regions.policy import retry_policy
 
 BATCH = 200
@@ -104,6 +105,7 @@ class Consumer:
         self._held = 0
         self._room = asyncio.Event()
         self._marks = Marks(region, worker)
+        self._lost_queue = LostQueue(self._reading, self._schema)
 
     async def run(self, stopping: asyncio.Event, hurry: asyncio.Event, grace_seconds: float = GRACE_SECONDS) -> None:
         """Until ``stopping`` is set; then nothing new is taken, what is in flight may finish within the grace period, and the
@@ -116,6 +118,9 @@ class Consumer:
             "settle", self._settle, self._abandon, _delivery_of_landed, most=BATCH, linger_seconds=SETTLE_LINGER_SECONDS
         )
         unpark = asyncio.create_task(self._give_back_overdue(), name="unpark")
+        lost = asyncio.create_task(
+            run_steps("lost queue", self._put_back_lost, stopping, region=self._region), name="lost"
+        )
         watch = asyncio.create_task(_stop_when_broken({unpark, self._claims.task, self._settlements.task}, stopping))
         try:
             try:
@@ -123,7 +128,7 @@ class Consumer:
             finally:  # what flies may land also where taking has ended for good
                 await self._finish(hurry, grace_seconds)
         finally:
-            await _cancelled(watch, unpark)
+            await _cancelled(watch, unpark, lost)
             await self._claims.close()
             await self._settlements.close()
             await self._bell.close()
@@ -176,6 +181,16 @@ class Consumer:
             await asyncio.sleep(PARK_CHECK_SECONDS)
             for ticket in self._parking.overdue(asyncio.get_running_loop().time()):
                 self._claims.put(ticket)
+
+    def queue_lost(self) -> None:
+        """The queue was deleted: everything that it held is to be promoted again at once."""
+        self._lost_queue.notice()
+
+    async def _put_back_lost(self) -> None:
+        await self._lost_queue.noticed.wait()
+        if lost := await self._lost_queue.put_back():
+            self._bell.ring()
+            _log.warning("references lost, put back to waiting", region=self._region, count=lost)
 
     # ------------------------------------------------------------------------------------------------ claiming
 

@@ -1,10 +1,18 @@
 """The promises, on real processes that are stopped, killed and lied to."""
 
-import pytest
+import os
 
+import pytest
+import pytest_asyncio
+
+from fanout.embedded import EmbeddedPostgres
 from fanout.receiver import serve
 from services.deployment import Deployment
+from services.deployments import Deployments
 from services.region import Region
+
+EACH = int(os.environ.get("FANOUT_TEST_DAY_EACH", "1"))
+"""Schedulers and consumers of a region, in a whole deployment."""
 
 
 @pytest.fixture
@@ -20,3 +28,20 @@ async def deployment(database_url, roles):
         drift = await region.drift()
         assert not drift, f"counters disagree with rows: {drift}"
     await region.connection.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def whole_deployments(private_broker, tmp_path_factory):
+    async with EmbeddedPostgres(fsync=False, tcp=True) as postgres:
+        deployments = Deployments(tmp_path_factory.mktemp("deployments"), postgres, private_broker, EACH)
+        yield deployments
+        await deployments.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def deployments(whole_deployments):
+    """Deployments of separate processes over a private PostgreSQL and a private RabbitMQ. One that a test has left unsound is not
+    used again."""
+    yield whole_deployments
+    if not whole_deployments.sound:
+        await whole_deployments.close()

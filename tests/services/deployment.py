@@ -23,7 +23,8 @@ class Deployment:
         self.region = region
         self.receiver = receiver
         self._roles = roles
-        roles.environment |= QUICK | {"FANOUT_DATABASE_URL": region.url}
+        self.environment = roles.environment
+        self.environment |= QUICK | {"FANOUT_DATABASE_URL": region.url}
 
     async def subscriber(self, subscriber_id: str, **options) -> int:
         return await self.region.subscriber(subscriber_id, endpoint=self.receiver.endpoint(subscriber_id), **options)

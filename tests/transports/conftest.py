@@ -1,25 +1,12 @@
 """The broker of these tests: the one in FANOUT_TEST_AMQP_URL, else the one on the standard port, else a private one."""
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from services.broker import MISSING, STANDARD_URL, OwnBroker, Place, answers, programs
+from services.broker import STANDARD_URL, OwnBroker, Place, answers
 from services.databases import run
-
-
-@pytest.fixture(scope="session")
-def private_broker() -> Iterator[OwnBroker]:
-    """A node that tests may stop, kill and alarm, if they leave it running and quiet. One per test process."""
-    if programs() is None:
-        pytest.skip(MISSING.format(url=STANDARD_URL))
-    broker = OwnBroker()
-    try:
-        run(broker.start())
-        yield broker
-    finally:
-        run(broker.close())
 
 
 @pytest.fixture(scope="session")

@@ -170,6 +170,21 @@ async def test_a_deleted_queue_is_made_again_and_its_loss_reported(place, publis
     assert message.references[0].delivery_id == 7
 
 
+async def test_a_queue_that_another_end_made_again_before_we_looked_was_lost_all_the_same(place, opens, monkeypatch):
+    lost = []
+    consuming = await opens(on_queue_lost=lambda: lost.append(1), check_seconds=60)
+    lost.clear()
+    prepare = Topology.prepare
+
+    async def prepare_after_another(self, session):
+        await prepare(self, session)
+        return await prepare(self, session)
+
+    monkeypatch.setattr(Topology, "prepare", prepare_after_another)
+    await place.delete([place.queue])
+    await eventually(lambda: lost and consuming.state == "open", what="told, and consuming again")
+
+
 async def test_what_is_malformed_goes_to_the_dead_letter_queue_with_its_reason(place, publishing, opens):
     consuming = await opens()
     await place.put(b"not ours", message_id="m-1", headers={"big": "x" * 50_000})

@@ -97,6 +97,7 @@ class RabbitConsuming:
         self._silent_seconds = silent_seconds
         self._on_queue_lost = on_queue_lost
         self._epoch: _Channel | None = None
+        self._was_deleted = False
         self._something = asyncio.Event()
         self._to_acknowledge = asyncio.Event()
         self._all_acknowledged = asyncio.Event()
@@ -152,7 +153,7 @@ class RabbitConsuming:
         epoch = _Channel(session, await session.open_channel())
         await guarded(epoch.channel.set_qos(self._prefetch))  # before consuming: it holds for consumers made after it
         underlay = await epoch.channel.get_underlay_channel()
-        underlay.on_consumer_cancel_callbacks.add(lambda _: session.end("the queue was deleted under its consumer"))
+        underlay.on_consumer_cancel_callbacks.add(lambda _: self._cancelled(session))
         epoch.queue = await epoch.channel.get_queue(self._topology.queue, ensure=False)
 
         async def aside(message: AbstractIncomingMessage) -> None:
@@ -161,10 +162,16 @@ class RabbitConsuming:
         epoch.consumer_tag = await guarded(epoch.queue.consume(aside))
         self._epoch = epoch
         session.watch(self._watch(epoch, await session.open_channel(passing=True)))
-        if was_missing:
+        if was_missing or self._was_deleted:
+            self._was_deleted = False
             self.figures.queue_lost += 1
             _log.warning("queue was missing; its references are gone", queue=self._topology.queue)
             self._on_queue_lost()
+
+    def _cancelled(self, session: Session) -> None:
+        """Another end may have declared it anew before we look: its references are gone all the same."""
+        self._was_deleted = True
+        session.end("the queue was deleted under its consumer")
 
     def _put_aside(self, epoch: _Channel, message: AbstractIncomingMessage) -> None:
         tag = message.delivery_tag
