@@ -1,6 +1,7 @@
 """P4: the queue is a hint. What is lost with it is promoted again, whichever end notices and whatever the other end does meanwhile."""
 
 import pytest
+from aiormq.exceptions import ChannelNotFoundEntity
 
 from services.broker import Place
 from services.deployment import versions
@@ -36,7 +37,10 @@ async def in_state(deployment, state, count):
 
 
 async def ready(place):
-    return (await place.counts())[0] > 0
+    try:
+        return (await place.counts())[0] > 0
+    except ChannelNotFoundEntity:  # not declared yet
+        return False
 
 
 async def test_a_consumer_that_finds_the_queue_gone_puts_back_what_it_held_though_no_scheduler_is_there(
