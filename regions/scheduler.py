@@ -37,6 +37,9 @@ BUSY_SECONDS = 0.005
 SWEEP_ROWS = 500
 CLOSE_OUT_ROWS = 1_000
 LOST_AFTER_SECONDS = 60.0
+LOST_SOON_SECONDS = 15.0
+"""The same where the broker has nothing left to give out: a consumer that is not full claims what it was given within two seconds.
+One that is full all the same does no harm: the copies stay with the broker, and there is something left to give out."""
 EXPIRED_EVERY_SECONDS = 1.0
 LOST_EVERY_SECONDS = 5.0
 CLOSE_OUT_EVERY_SECONDS = 0.5
@@ -214,13 +217,24 @@ class Scheduler:
         self._lost_queue.notice()
 
     async def sweep_lost(self) -> None:
-        """References that nobody claimed go back to waiting: after a minute, or at once where the queue itself was lost."""
+        """References that nobody claimed go back to waiting: at once where the queue itself was lost, else after a while."""
         lost = await self._lost_queue.put_back()
-        lost += await sweeping.requeue_lost(self._sweeping, self._schema, LOST_AFTER_SECONDS, SWEEP_ROWS)
+        if (after_seconds := await self._lost_after()) is not None:
+            lost += await sweeping.requeue_lost(self._sweeping, self._schema, after_seconds, SWEEP_ROWS)
         if lost:
             self.figures.lost += lost
             self._ear.ring_here()
             _log.warning("references lost, put back to waiting", region=self._region, count=lost)
+
+    async def _lost_after(self) -> float | None:
+        """What has been queued for longer than this is lost. None: nothing can be, or the broker is away and may still have it."""
+        oldest = await sweeping.oldest_queued_seconds(self._sweeping, self._schema)
+        if oldest is None or oldest < LOST_SOON_SECONDS:
+            return None
+        try:
+            return LOST_SOON_SECONDS if await self._publishing.ready() == 0 else LOST_AFTER_SECONDS
+        except QueueUnavailable:
+            return None
 
     async def close_out(self) -> None:
         """End what is still open for destinations that were disabled or deleted."""

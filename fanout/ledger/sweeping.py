@@ -42,6 +42,17 @@ async def give_back(connection: Fetches, schema: Schema, references: Sequence[Re
     return int(rows[0]["moved"])
 
 
+async def oldest_queued_seconds(connection: Fetches, schema: Schema) -> float | None:
+    """For how long the oldest queued reference has been queued; None where there is none."""
+    rows = await connection.fetch(
+        schema.sql(
+            "SELECT extract(epoch FROM clock_timestamp() - min(queued_at))::float8 AS age FROM {schema}.delivery WHERE state = 'queued'"
+        )
+    )
+    age: float | None = rows[0]["age"]
+    return age
+
+
 async def requeue_lost(connection: Fetches, schema: Schema, older_than_seconds: float, most: int) -> int:
     """Put references that nobody claimed for so long back to waiting; how many there were."""
     rows = await connection.fetch(schema.sql("SELECT {schema}.requeue_lost($1, $2) AS moved"), older_than_seconds, most)

@@ -40,6 +40,9 @@ class LedgerPublishing:
         if references:
             self._bell.ring()
 
+    async def ready(self) -> int | None:
+        return None  # the queue is the rows: none of them can be lost
+
     async def close(self) -> None:
         await self._bell.close()
 

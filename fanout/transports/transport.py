@@ -35,6 +35,9 @@ class Publishing(Protocol):
     async def publish(self, references: Sequence[Reference]) -> None:
         """Returns when the queue has taken responsibility. Raises ``QueueUnavailable`` where it may not have."""
 
+    async def ready(self) -> int | None:
+        """How many messages no consumer has been given yet; None where that cannot be asked. Raises ``QueueUnavailable``."""
+
     async def close(self) -> None: ...
 
 

@@ -1,5 +1,6 @@
 """The scheduler with a queue that cannot take what was promoted."""
 
+import asyncpg
 import pytest
 
 from fanout.settings import Settings
@@ -14,6 +15,8 @@ class Queue:
     def __init__(self) -> None:
         self.taken = []
         self.refuses = False
+        self.away = False
+        self.left = 0
 
     async def publish(self, references) -> None:
         if self.refuses and references:
@@ -21,14 +24,31 @@ class Queue:
             raise QueueUnavailable("blocked", references[:1])
         self.taken += references
 
+    async def ready(self) -> int:
+        if self.away:
+            raise QueueUnavailable("away")
+        return self.left
+
     async def close(self) -> None:
         pass
 
 
-async def test_what_the_queue_did_not_take_goes_back_to_waiting_and_the_rest_stays_queued(region: Region, database_url):
+@pytest.fixture
+async def queue():
+    return Queue()
+
+
+@pytest.fixture
+async def scheduler(region: Region, database_url, queue):
     settings = Settings.load({"FANOUT_DATABASE_URL": database_url})
-    queue = Queue()
     scheduler = Scheduler(settings.regions["eu"], settings.delivery, queue, name="s")
+    yield scheduler
+    await scheduler.close()
+
+
+async def test_what_the_queue_did_not_take_goes_back_to_waiting_and_the_rest_stays_queued(
+    region: Region, queue, scheduler
+):
     await region.subscriber("a", concurrency=4)
     await region.arrive(*(region.announcement(f"s-{n}") for n in range(3)))
     queue.refuses = True
@@ -39,4 +59,54 @@ async def test_what_the_queue_did_not_take_goes_back_to_waiting_and_the_rest_sta
     queue.refuses = False
     assert await scheduler.promote_once() == 1
     assert len(await region.claim(queue.taken)) == 3
-    await scheduler.close()
+
+
+@pytest.mark.parametrize(
+    ("left", "away", "age_seconds", "lost"),
+    [(0, False, 14, 0), (0, False, 16, 1), (1, False, 59, 0), (1, False, 61, 1), (0, True, 3600, 0)],
+)
+async def test_what_nobody_claims_is_lost_after_a_minute_or_sooner_where_nothing_is_left_in_the_queue(
+    region: Region, queue, scheduler, left, away, age_seconds, lost
+):
+    await region.subscriber("a")
+    await region.arrive(region.announcement())
+    await scheduler.promote_once()
+    await region.execute(
+        "UPDATE {schema}.delivery SET queued_at = queued_at - make_interval(secs => $1)", float(age_seconds)
+    )
+    queue.left, queue.away = left, away
+    await scheduler.sweep_lost()
+    assert scheduler.figures.lost == lost
+    assert await region.value("SELECT sum(queued) FROM {schema}.destination") == 1 - lost
+
+
+async def test_what_the_queue_held_when_it_was_lost_goes_back_at_once_and_what_came_later_stays(
+    region: Region, queue, scheduler
+):
+    await region.subscriber("a")
+    await region.arrive(region.announcement("s-1"))
+    await scheduler.promote_once()
+    scheduler.queue_lost()
+    await region.arrive(region.announcement("s-2"))
+    await region.promote()
+    await region.execute(
+        "UPDATE {schema}.delivery SET queued_at = queued_at + interval '1 minute' "
+        "WHERE version_no = (SELECT version_no FROM {schema}.version WHERE shipment_id = 's-2')"
+    )
+    await scheduler.sweep_lost()
+    rows = await region.rows(
+        "SELECT v.shipment_id, y.state FROM {schema}.delivery y JOIN {schema}.version v USING (version_no)"
+    )
+    assert {row["shipment_id"]: row["state"] for row in rows} == {"s-1": "waiting", "s-2": "queued"}
+
+
+async def test_what_the_queue_refused_while_the_ledger_was_away_is_given_back_first(region: Region, queue, scheduler):
+    await region.subscriber("a")
+    await region.arrive(region.announcement())
+    queue.refuses = True
+    await region.execute("ALTER FUNCTION {schema}.give_back(bigint[], int[]) RENAME TO away")
+    with pytest.raises(asyncpg.UndefinedFunctionError):
+        await scheduler.promote_once()
+    await region.execute("ALTER FUNCTION {schema}.away(bigint[], int[]) RENAME TO give_back")
+    queue.refuses = False
+    assert await scheduler.promote_once() == 1

@@ -12,12 +12,12 @@ from services.deployments import Deployments
 from services.waiting import eventually
 
 DELAY_SECONDS = 0.1
-_A_MINUTE_OLDER = "UPDATE {schema}.delivery SET queued_at = queued_at - interval '1 minute' WHERE state = 'queued'"
+_OLDER = "UPDATE {schema}.delivery SET queued_at = queued_at - interval '15 seconds' WHERE state = 'queued'"
 
 
 class Storms:
-    """``seconds``: how long one is going to rage; what comes again and again comes several times in it. ``patient``: minutes pass as
-    they do; else they are taken as passed where a figure of ours is one."""
+    """``seconds``: how long one is going to rage; what comes again and again comes several times in it. ``patient``: our own waiting times pass
+    as they do; else they are taken as over."""
 
     def __init__(self, deployments: Deployments, day: Day, seconds: float, *, patient: bool) -> None:
         self._postgres, self._broker = deployments.postgres, deployments.broker
@@ -57,7 +57,7 @@ class Storms:
                 assert (await channel.queue_purge(stand.queue)).message_count > 0
             for region in () if self._patient else self._day.stands:
                 async with self._day.region(region) as ledger:
-                    await ledger.execute(_A_MINUTE_OLDER)
+                    await ledger.execute(_OLDER)
         yield
 
     @asynccontextmanager

@@ -121,3 +121,22 @@ async def test_the_number_of_channels_does_not_grow_with_what_is_published(place
     for start in range(0, 10_000, 500):
         await publishing.publish(references(500, start))
     assert channels() == before
+
+
+async def test_it_says_how_much_nobody_was_given_yet_over_one_channel_however_often_it_is_asked(place):
+    publishing = RabbitPublishing(place.url, Topology(place.exchange, place.queue), "tests publishing")
+    assert await publishing.ready() == 0
+    await publishing.publish([Reference(1, 1, 1, probation=True), Reference(2, 1, 2, probation=True)])
+
+    async def both_are_ready():
+        return await publishing.ready() == 2
+
+    await eventually(both_are_ready, what="two messages")
+    channels = len(publishing._sending.link._session._channels)
+    assert await publishing.ready() == 2
+    assert len(publishing._sending.link._session._channels) == channels
+    publishing._sending.link.drop("a test")
+    assert await publishing.ready() == 2, "also over the next connection"
+    await publishing.close()
+    with pytest.raises(QueueUnavailable):
+        await publishing.ready()

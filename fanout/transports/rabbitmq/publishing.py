@@ -91,6 +91,10 @@ class RabbitPublishing:
     async def _send(self, group: Sequence[Reference], headers: Headers) -> None:
         await self._sending.send(encode(group), self._topology.queue, headers, self._confirm_seconds)
 
+    async def ready(self) -> int | None:
+        """None where this user may not ask. Raises ``QueueUnavailable`` within ``confirm_seconds``."""
+        return await self._sending.ready(self._confirm_seconds)
+
     def _queue_lost(self) -> None:
         self.figures.queue_lost += 1
         _log.warning("queue was missing; its references are gone", queue=self._topology.queue)

@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from aio_pika import DeliveryMode, Message
 from aio_pika.abc import AbstractExchange
+from aiormq.abc import AbstractChannel
 from aiormq.exceptions import DeliveryError, PublishError
 
 from fanout.database.errors import describe
 from fanout.transports.rabbitmq.envelope import CONTENT_TYPE, Headers, bounded
-from fanout.transports.rabbitmq.link import LOST, Link, Session, guarded
+from fanout.transports.rabbitmq.link import LOST, Link, Session, guarded, within
+from fanout.transports.rabbitmq.refusals import is_forbidden
 from fanout.transports.rabbitmq.topology import Topology
 from fanout.transports.transport import QueueUnavailable
 
@@ -31,6 +33,7 @@ class ConfirmedSending:
         self._topology = topology
         self._on_queue_lost = on_queue_lost
         self._exchange: AbstractExchange | None = None
+        self._looking: AbstractChannel | None = None
         self.link = Link(url, name, self._furnish)
 
     async def _furnish(self, session: Session) -> None:
@@ -56,6 +59,23 @@ class ConfirmedSending:
                 raise QueueUnavailable("the broker became blocked: its memory or disk alarm is on") from None
             self.link.drop(f"no confirm within {seconds:g} s")
             raise QueueUnavailable(f"the broker confirmed nothing within {seconds:g} s") from None
+
+    async def ready(self, seconds: float) -> int | None:
+        """What stands in the work queue and was given to nobody; None where we may not ask. Raises ``QueueUnavailable``."""
+        try:
+            async with asyncio.timeout(seconds):
+                session = await self.link.opened()
+            return await within(seconds, self._look(session))
+        except LOST as error:  # a timeout is among them
+            if is_forbidden(error):
+                return None
+            raise QueueUnavailable(f"the broker did not say what is in the queue: {describe(error)}") from error
+
+    async def _look(self, session: Session) -> int | None:
+        if self._looking is None or self._looking.is_closed:
+            self._looking = await (await session.open_channel(passing=True)).get_underlay_channel()
+        answer = await self._looking.queue_declare(self._topology.queue, passive=True)
+        return answer.message_count
 
     async def _publish(self, session: Session, body: bytes, routing_key: str, headers: Headers) -> None:
         assert self._exchange is not None
