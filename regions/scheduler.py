@@ -64,9 +64,8 @@ class Figures:
 class Scheduler:
     """One of any number."""
 
-    def __init__(self, region: RegionSettings, delivery: DeliveryTable, publishing: Publishing, *, name: str) -> None:
+    def __init__(self, region: RegionSettings, delivery: DeliveryTable, publishing: Publishing) -> None:
         self.figures = Figures()
-        self._name = name
         self._region = region.name
         self._queue = region.queue
         self._system = messaging_system(region.transport)
@@ -168,8 +167,11 @@ class Scheduler:
         while expired := await sweeping.expired_leases(self._sweeping, self._schema, SWEEP_ROWS):
             fates = [self._fate_of_expired(lease) for lease in expired]
             chance = random.random()  # noqa: S311 - jitter
-            settled = await settle(self._sweeping, self._schema, [each for each, _ in fates], self._name, chance)
-            count = sum(each.settled for each in settled)
+            count = 0
+            for worker in sorted({each.worker for each in expired}):  # an attempt belongs to whoever had the lease
+                theirs = [fate for lease, (fate, _) in zip(expired, fates, strict=True) if lease.worker == worker]
+                settled = await settle(self._sweeping, self._schema, theirs, worker, chance)
+                count += sum(each.settled for each in settled)
             self.figures.expired += count
             _log.warning(
                 "leases expired", region=self._region, count=count, workers=sorted({each.worker for each in expired})
@@ -195,7 +197,7 @@ class Scheduler:
             reason=fate.reason,
             delay_seconds=fate.delay_seconds,
             expired=True,
-            error=f"the lease of worker {lease.worker} ended and nothing was heard of it: maybe delivered",
+            error="nothing was heard of its worker until the lease ended: maybe delivered",
         )
         return settlement, fate.alarm
 

@@ -84,12 +84,12 @@ def consumer(region: Region) -> int:
 
 
 @app.command()
-def migrate() -> int:
+def migrate(json: Json = False) -> int:
     """Bring home's schema and every region's up to date. Repeatable."""
     from fanout.cli.ending import run
     from fanout.cli.migrating import migrate_everything
 
-    return run(migrate_everything())
+    return run(migrate_everything(json_output=json))
 
 
 @app.command()

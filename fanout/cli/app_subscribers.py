@@ -54,12 +54,13 @@ def tune(
     concurrency: Annotated[int | None, typer.Option(metavar="N", help="Requests at once.")] = None,
     rate: Annotated[str | None, typer.Option(metavar="R", help="Requests per second, or none for no limit.")] = None,
     by: By = None,
+    json: Json = False,
 ) -> int:
     """Change the limits of a subscriber. Lowering one cuts nothing that is on its way."""
     from fanout.cli.ending import run
     from fanout.cli.operating import tune_one
 
-    return run(tune_one(subscriber_id, concurrency, rate, by))
+    return run(tune_one(subscriber_id, concurrency, rate, by, json_output=json))
 
 
 @subscribers.command()
@@ -67,12 +68,13 @@ def pause(
     subscriber_id: SubscriberId,
     why: Annotated[str, typer.Option(metavar="TEXT", help="For whoever wonders later.")],
     by: By = None,
+    json: Json = False,
 ) -> int:
     """Send nothing more to a subscriber until it is resumed. Everything keeps waiting."""
     from fanout.cli.ending import run
-    from fanout.cli.operating import pause_one
+    from fanout.cli.operating import operate
 
-    return run(pause_one(subscriber_id, why, by))
+    return run(operate("pause", subscriber_id, by, why, json_output=json))
 
 
 @subscribers.command()
@@ -80,27 +82,28 @@ def disable(
     subscriber_id: SubscriberId,
     why: Annotated[str, typer.Option(metavar="TEXT", help="For whoever wonders later.")],
     by: By = None,
+    json: Json = False,
 ) -> int:
     """Close a destination: what is open and what comes ends as dead, until it is enabled."""
     from fanout.cli.ending import run
-    from fanout.cli.operating import disable_one
+    from fanout.cli.operating import operate
 
-    return run(disable_one(subscriber_id, why, by))
+    return run(operate("disable", subscriber_id, by, why, json_output=json))
 
 
 @subscribers.command()
-def enable(subscriber_id: SubscriberId, by: By = None) -> int:
+def enable(subscriber_id: SubscriberId, by: By = None, json: Json = False) -> int:
     """Open a disabled destination again, whatever closed it. What ended meanwhile stays dead until it is redriven."""
     from fanout.cli.ending import run
-    from fanout.cli.operating import enable_one
+    from fanout.cli.operating import operate
 
-    return run(enable_one(subscriber_id, by))
+    return run(operate("enable", subscriber_id, by, json_output=json))
 
 
 @subscribers.command()
-def resume(subscriber_id: SubscriberId, by: By = None) -> int:
+def resume(subscriber_id: SubscriberId, by: By = None, json: Json = False) -> int:
     """Send to a paused subscriber again."""
     from fanout.cli.ending import run
-    from fanout.cli.operating import resume_one
+    from fanout.cli.operating import operate
 
-    return run(resume_one(subscriber_id, by))
+    return run(operate("resume", subscriber_id, by, json_output=json))

@@ -2,16 +2,15 @@
 
 import asyncio
 import re
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from fanout.api.naming import read_cursor, write_cursor
+from fanout.api.merging import merge, positions_of
 from fanout.cli.databases import opened
 from fanout.cli.ending import DONE, FAILED, Failed, complain
-from fanout.cli.operators import places_of
+from fanout.cli.operators import find_registered, places_of
 from fanout.cli.output import moment, say, show_json, table
 from fanout.ledger.inspection import Delivery, DeliveryPage, list_deliveries
 from fanout.model.identity import check_id
@@ -20,15 +19,11 @@ from fanout.model.states import Reason, State
 from fanout.running.schemas import Place
 from fanout.settings import Settings
 
-CURSOR = "deliveries"
 COLUMNS = dict.fromkeys(("key", "region", "state", "attempts", "accepted", "why"), "left") | {"attempts": "right"}
 _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 _UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_ID_MAX = 2**63 - 1
 
 Word = TypeVar("Word", bound=StrEnum)
-Positions = dict[str, int | None]
-"""How far each region has been listed: the last delivery shown of it, None for the beginning. A region not named is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +49,22 @@ async def list_all(asked: Asked, *, json_output: bool) -> int:
         "reason": _word("--reason", asked.reason, Reason),
         "older_than_seconds": _seconds(asked.older_than),
     }
-    places = {place.name: place for place in places_of(Settings.load(), asked.region)}
-    positions: Positions = dict.fromkeys(places)
-    if asked.cursor is not None:
-        positions = read_cursor(CURSOR, asked.cursor, lambda place: _check_positions(place, places))
+    settings = Settings.load()
+    places = {place.name: place for place in places_of(settings, asked.region)}
+    positions = positions_of(asked.cursor, places)
     names = list(positions)
     answers = await asyncio.gather(
         *(_page(places[name], filters | {"cursor": positions[name], "limit": asked.limit}) for name in names)
     )
     pages = {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, DeliveryPage)}
-    items = newest(pages, asked.limit)
-    after = _positions_after(positions, pages, items)
-    cursor = write_cursor(CURSOR, after) if after else None
+    merged = merge(pages, positions, asked.limit)
+    if not merged.items and asked.subscriber is not None:
+        await find_registered(settings, asked.subscriber)
+    cursor = merged.cursor if pages else None
     if json_output:
-        show_json({"items": [each.document(name) for name, each in items], "next": cursor})
+        show_json({"items": [each.document(name) for name, each in merged.items], "next": cursor})
     else:
-        _show(items, cursor)
+        _show(merged.items, cursor)
     for answer in answers:
         if isinstance(answer, Failed):
             complain(str(answer))
@@ -82,40 +77,6 @@ async def _page(place: Place, filters: dict[str, object]) -> DeliveryPage | Fail
             return await list_deliveries(connection, place.schema, **filters)  # type: ignore[arg-type]  # checked one by one above
     except Failed as error:
         return error
-
-
-def newest(pages: Mapping[str, DeliveryPage], limit: int) -> list[tuple[str, Delivery]]:
-    """The newest of all pages by acceptance, each page in its own order."""
-    left = {name: deque(page.items) for name, page in pages.items() if page.items}
-    items: list[tuple[str, Delivery]] = []
-    while left and len(items) < limit:
-        name = max(left, key=lambda each: left[each][0].accepted_at)
-        items.append((name, left[name].popleft()))
-        if not left[name]:
-            del left[name]
-    return items
-
-
-def _positions_after(
-    before: Positions, pages: Mapping[str, DeliveryPage], items: Sequence[tuple[str, Delivery]]
-) -> Positions:
-    """Where each region goes on that has more than was shown, or that was away."""
-    after: Positions = {}
-    for name, position in before.items():
-        shown = [each.delivery_id for region, each in items if region == name]
-        page = pages.get(name)
-        if page is None or page.next_cursor is not None or len(shown) < len(page.items):
-            after[name] = shown[-1] if shown else position
-    return after if pages else {}
-
-
-def _check_positions(place: object, names: Mapping[str, Place]) -> Positions:
-    if not isinstance(place, dict) or not place or not set(place) <= set(names):
-        raise ValueError(place)
-    for position in place.values():
-        if position is not None and not (type(position) is int and 0 <= position <= _ID_MAX):
-            raise ValueError(position)
-    return place
 
 
 def _show(items: Sequence[tuple[str, Delivery]], cursor: str | None) -> None:

@@ -8,6 +8,7 @@ from fanout.cli.operators import candidate_places
 from fanout.cli.output import moment, printable, say, show_json, table
 from fanout.ledger.inspection import Attempt, Delivery, show_delivery
 from fanout.model.identity import parse_key
+from fanout.model.states import State
 from fanout.settings import Settings
 
 EXCERPT_SHOWN = 400
@@ -50,7 +51,7 @@ def _show(delivery: Delivery, region: str) -> None:
         ["accepted", moment(delivery.accepted_at)],
         ["eligible", moment(delivery.eligible_at)],
         ["finished", moment(delivery.finished_at)],
-        ["attempts", f"{delivery.attempts} ({delivery.budget_used} of them count)"],
+        ["attempts", _attempts(delivery)],
         ["webhook id", delivery.webhook_id],
         ["trace", delivery.trace_id or "-"],
     ]
@@ -62,6 +63,18 @@ def _show(delivery: Delivery, region: str) -> None:
         say(table(COLUMNS, [_row(each) for each in attempts]))
     else:
         say("no attempt yet" if delivery.finished_at is None else "no attempt was made")
+
+
+def _attempts(delivery: Delivery) -> str:
+    """How many, and how many of them the budget counts. One that is under way is not judged yet."""
+    if not delivery.attempts:
+        return "none"
+    if delivery.state is not State.LEASED:
+        return f"{delivery.attempts}, {delivery.budget_used} of them count against the budget"
+    if delivery.attempts == 1:
+        return "the first is under way"
+    before = delivery.attempts - 1
+    return f"{before}, {delivery.budget_used} of them count against the budget; number {delivery.attempts} is under way"
 
 
 def _row(attempt: Attempt) -> list[str]:
@@ -79,8 +92,6 @@ def _row(attempt: Attempt) -> list[str]:
 
 
 def _said(attempt: Attempt) -> Iterator[str]:
-    if attempt.expired:
-        yield "the lease expired"
     if attempt.retry_after_seconds is not None:
         yield f"retry after {attempt.retry_after_seconds:g} s"
     if attempt.error:

@@ -73,7 +73,17 @@ async def find(settings: Settings, subscriber_id: str) -> Found:
                 return Found(place, await show(connection, place.schema, place.name, subscriber_id))
         except UnknownSubscriber:
             continue
-    raise Failed(f"there is no subscriber {subscriber_id}; `fanout subscribers list` shows those there are")
+    raise _unknown(subscriber_id)
+
+
+async def find_registered(settings: Settings, subscriber_id: str) -> None:
+    """``Failed`` where no subscriber, deleted or not, ever had this id. While home is away nobody can say."""
+    if not await candidate_places(settings, subscriber_id):
+        raise _unknown(subscriber_id)
+
+
+def _unknown(subscriber_id: str) -> Failed:
+    return Failed(f"there is no subscriber {subscriber_id}; `fanout subscribers list` shows those there are")
 
 
 async def candidate_places(settings: Settings, subscriber_id: str) -> list[Place]:

@@ -134,3 +134,6 @@ def _show(outcome: Outcome) -> None:
     ]
     if rows:
         say(table({"region": "left"} | dict.fromkeys(CHANGES, "right"), rows))
+    changed = any(each.created or each.updated or each.deleted for each in outcome.applied.values())
+    if not changed and not outcome.troubles:
+        say("nothing to change")

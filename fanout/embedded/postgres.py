@@ -8,6 +8,7 @@ can do neither.
 import asyncio
 import os
 import pwd
+import re
 import secrets
 import shutil
 import signal
@@ -55,6 +56,7 @@ SETTINGS = {
 }
 WITHOUT_FSYNC = {"fsync": "off", "full_page_writes": "off"}
 PORT_TAKEN = "could not create any TCP/IP sockets"
+LOCKED = re.compile(r"Is another postmaster \(PID (\d+)\) running")
 STILL_DYING = "pre-existing shared memory block"
 
 
@@ -334,6 +336,11 @@ class EmbeddedPostgres:
                 process.wait()
                 self._remains.process = None
         if not ready:
+            if owner := LOCKED.search(log_since(self.log_file, log_start)):
+                raise EmbeddedPostgresError(
+                    f"{self.folder} is in use: a PostgreSQL runs in it already (process {owner[1]}); use that one, stop it, "
+                    "or name another folder (`fanout up --data FOLDER`)"
+                )
             raise EmbeddedPostgresError.with_log(
                 f"PostgreSQL in {self.folder} did not start (ended with {process.returncode})", self.log_file, log_start
             )

@@ -209,6 +209,10 @@ def _delivery(row: asyncpg.Record, attempts: tuple[Attempt, ...] | None = None) 
         worker=row["worker"],
         lease_ends_in_seconds=row["lease_ends_in_seconds"],
         finished_for_seconds=row["finished_for_seconds"],
+        attempts=row["attempts"],
+        last_outcome=_optional(Outcome, row["last_outcome"]),
+        last_status=row["last_status"],
+        last_error=row["last_error"],
     )
     return Delivery(
         delivery_id=row["id"],
@@ -241,6 +245,10 @@ def _destination(row: asyncpg.Record) -> DestinationFacts:
         hold_why=row["hold_why"],
         rate_per_second=row["rate_per_second"],
         rate_in_seconds=row["rate_in_seconds"],
+        wake_in_seconds=row["wake_in_seconds"],
+        window_room=row["window_room"],
+        room=row["room"],
+        permits=row["permits"],
         paused_by=row["paused_by"],
         paused_why=row["paused_why"],
         disabled_why=_optional(Reason, row["disabled_why"]),

@@ -155,12 +155,19 @@ async def secrets_of(connection: Fetches, schema: Schema, subscriber_ids: Sequen
 
 
 async def changes_of(connection: Fetches, schema: Schema, subscriber_id: str, *, limit: int = 50) -> list[ConfigChange]:
-    """Who changed what and when, newest first; of a deleted subscriber too."""
+    """Who changed what and when, newest first; of a deleted subscriber too. What closed a destination by itself (410, five days
+    of failures) stands among them.
+    """
     rows = await connection.fetch(
         schema.sql("""
+            WITH whose AS (SELECT id FROM {schema}.subscriber WHERE subscriber_id = $1)
             SELECT c.config_version, c.changed_at, c.changed_by, c.change::text
-            FROM {schema}.config_change c JOIN {schema}.subscriber s ON s.id = c.subscriber
-            WHERE s.subscriber_id = $1 ORDER BY c.id DESC LIMIT $2
+            FROM {schema}.config_change c WHERE c.subscriber = (SELECT id FROM whose)
+            UNION ALL
+            SELECT d.config_version, e.happened_at, 'itself', jsonb_build_object('action', 'disable', 'why', e.detail)::text
+            FROM {schema}.operator_event e JOIN {schema}.destination d ON d.id = e.subscriber
+            WHERE e.subscriber = (SELECT id FROM whose) AND e.kind = 'destination_disabled'
+            ORDER BY 2 DESC, 1 DESC LIMIT $2
         """),
         subscriber_id,
         limit,

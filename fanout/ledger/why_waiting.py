@@ -6,10 +6,14 @@ All times in the facts are seconds relative to ``now`` on the ledger's clock (P1
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from math import inf
 from typing import assert_never
 
-from fanout.model.states import Reason, State
+from fanout.model.states import Outcome, Reason, State
 from fanout.model.times import format_utc
+
+OVERDUE_SECONDS = 5.0
+"""What a scheduler or a consumer could have taken for so long makes one ask whether there is any."""
 
 
 class Wait(StrEnum):
@@ -46,6 +50,11 @@ class DeliveryFacts:
     worker: str | None
     lease_ends_in_seconds: float | None
     finished_for_seconds: float | None
+    attempts: int
+    last_outcome: Outcome | None
+    """Of the last attempt, once it has ended; with its status and error."""
+    last_status: int | None
+    last_error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,12 @@ class DestinationFacts:
     hold_why: str | None
     rate_per_second: float | None
     rate_in_seconds: float | None
+    wake_in_seconds: float | None
+    """When the scheduler should look at it."""
+    window_room: int
+    """By the gate, how many more may be queued, were there no rate limit; with it; and how many more may be sent."""
+    room: int
+    permits: int
     paused_by: str | None
     paused_why: str | None
     disabled_why: Reason | None
@@ -77,8 +92,7 @@ def why_waiting(delivery: DeliveryFacts, destination: DestinationFacts, now: dat
         case State.WAITING:
             return _waiting(delivery, destination, now)
         case State.QUEUED:
-            since = _moment(now, -(delivery.queued_for_seconds or 0))
-            return WaitsFor(Wait.CONSUMER, f"in the queue since {since}: a consumer has to take it")
+            return _in_the_queue(delivery, destination, now)
         case State.LEASED:
             until = _moment(now, delivery.lease_ends_in_seconds or 0)
             return WaitsFor(Wait.ANSWER, f"being sent by {delivery.worker}, whose lease ends at {until}")
@@ -92,6 +106,17 @@ def why_waiting(delivery: DeliveryFacts, destination: DestinationFacts, now: dat
             )
         case _:
             assert_never(delivery.state)
+
+
+def _in_the_queue(delivery: DeliveryFacts, destination: DestinationFacts, now: datetime) -> WaitsFor:
+    seconds = delivery.queued_for_seconds or 0
+    since = f"in the queue since {_moment(now, -seconds)}"
+    if destination.permits <= 0 and destination.in_flight > 0:
+        room = f"a consumer sends it when there is room, {destination.in_flight} are being sent"
+        return WaitsFor(Wait.CONSUMER, f"{since}: {room}")
+    if seconds > OVERDUE_SECONDS:
+        return WaitsFor(Wait.CONSUMER, f"{since}, and no consumer has taken it: is one running? `fanout doctor` looks")
+    return WaitsFor(Wait.CONSUMER, f"{since}: a consumer has to take it")
 
 
 def _ended_by(reason: str | None) -> str:
@@ -121,29 +146,41 @@ def _waiting(delivery: DeliveryFacts, destination: DestinationFacts, now: dateti
     hold = destination.hold_in_seconds or 0
     if delivery.due_in_seconds > max(hold, 0):
         seconds = delivery.due_in_seconds
-        return WaitsFor(Wait.NOT_DUE, f"not due before {_moment(now, seconds)} (in {_span(seconds)})")
+        when = f"not due before {_moment(now, seconds)} (in {_span(seconds)})"
+        return WaitsFor(Wait.NOT_DUE, when + _retry(delivery))
     if hold > 0:
         why = _HOLDS.get(destination.hold_why or "", destination.hold_why or "no reason recorded")
         return WaitsFor(Wait.HELD, f"the destination is held until {_moment(now, hold)} (for {_span(hold)}): {why}")
-    return _at_the_gate(destination)
+    return _at_the_gate(delivery, destination, now)
 
 
-def _at_the_gate(destination: DestinationFacts) -> WaitsFor:
-    window = min(destination.window, destination.concurrency)
-    rate_seconds = destination.rate_in_seconds or 0
-    if destination.in_flight < window and rate_seconds > 0:
-        rate = f"{destination.rate_per_second:g} a second"
-        return WaitsFor(Wait.RATE, f"rate limit of {rate}: the next slot is in {_span(rate_seconds)}")
-    if destination.in_flight + destination.queued >= window + _look_ahead(window, probation=destination.probation):
+def _retry(delivery: DeliveryFacts) -> str:
+    """What the attempt before came to, where there was one."""
+    if delivery.last_outcome is None:
+        return ""
+    said = ": ".join(filter(None, [str(delivery.last_status or ""), delivery.last_error]))
+    return f": a retry, attempt {delivery.attempts} ended as {delivery.last_outcome}{f' ({said})' if said else ''}"
+
+
+def _at_the_gate(delivery: DeliveryFacts, destination: DestinationFacts, now: datetime) -> WaitsFor:
+    if destination.window_room <= 0:
+        window = min(destination.window, destination.concurrency)
         busy = f"{destination.in_flight} being sent, {destination.queued} queued, {destination.waiting} waiting"
         probe = ", one at a time until one is answered 2xx" if destination.probation else ""
         return WaitsFor(Wait.WINDOW, f"window {window} of {destination.concurrency}{probe}: {busy}")
+    if destination.room <= 0:
+        slot = f"the next slot is in {_span(max(0.0, destination.rate_in_seconds or 0))}"
+        return WaitsFor(Wait.RATE, f"rate limit of {destination.rate_per_second:g} a second: {slot}")
+    # Nothing hinders it since it became due, the hold ended and the scheduler was to look.
+    since = max(delivery.due_in_seconds, destination.hold_in_seconds or -inf, destination.wake_in_seconds or -inf)
+    if destination.probation:
+        return WaitsFor(Wait.SCHEDULER, "due: the scheduler queues it when one of the few places for probes is free")
+    if since < -OVERDUE_SECONDS:
+        overdue = (
+            f"due, and no scheduler has queued it since {_moment(now, since)}: is one running? `fanout doctor` looks"
+        )
+        return WaitsFor(Wait.SCHEDULER, overdue)
     return WaitsFor(Wait.SCHEDULER, "due: the scheduler queues it at its next step")
-
-
-def _look_ahead(window: int, *, probation: bool) -> int:
-    """As ``gate_room`` in the ledger: so many more than the window are queued, so that a free permit finds its next delivery."""
-    return 0 if probation else max(1, window // 2)
 
 
 def _moment(now: datetime, seconds: float) -> str:

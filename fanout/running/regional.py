@@ -20,9 +20,9 @@ PREFETCH_MIN = 10
 """Messages, of up to fifty references each: enough that a consumer never waits, few enough that it hoards nothing from the others."""
 
 
-def worker_name(role: str, region: str) -> str:
-    """Names a process in the ledger for people. Nothing is decided by it: leases have tokens."""
-    return f"{role}-{region}-{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
+def worker_name(region: str) -> str:
+    """Names a consumer in the ledger for people. Nothing is decided by it: leases have tokens."""
+    return f"consumer-{region}-{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
 def open_publishing(settings: Settings, region: RegionSettings, on_queue_lost: Callable[[], None]) -> Publishing:
@@ -60,8 +60,7 @@ class SchedulerRole:
 
     async def run(self, stop: Stop) -> None:
         publishing = open_publishing(self._settings, self._region, self._queue_lost)
-        name = worker_name("scheduler", self._region.name)
-        self.scheduler = Scheduler(self._region, self._settings.delivery, publishing, name=name)
+        self.scheduler = Scheduler(self._region, self._settings.delivery, publishing)
         try:
             await self.scheduler.run(stop.stopping)
         finally:
@@ -83,7 +82,7 @@ class ConsumerRole:
     async def run(self, stop: Stop) -> None:
         consuming = open_consuming(self._settings, self._region, self._queue_lost)
         transport = WireTransport(allow_networks=self._region.allow_networks)
-        name = worker_name("consumer", self._region.name)
+        name = worker_name(self._region.name)
         self.consumer = Consumer(self._region, self._settings.delivery, consuming, Sender(transport), worker=name)
         try:
             await self.consumer.run(stop.stopping, stop.hurry)

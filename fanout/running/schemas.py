@@ -1,7 +1,7 @@
 """The schemas that a deployment consists of: home's and one for each region. Bringing them up to date, and insisting that they are."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import asyncpg
@@ -122,19 +122,19 @@ async def await_schema(place: Place, stopping: asyncio.Event) -> bool:
     return False
 
 
-Say = Callable[[str], None]
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """What became of one schema: ``applied`` is empty where it was up to date, or ``error`` says what is the matter."""
+
+    place: Place
+    applied: list[str] = field(default_factory=list)
+    error: Exception | None = None
 
 
-async def migrate_all(settings: Settings, say: Say, explain: Callable[[Place, Exception], str]) -> list[str]:
-    """Every schema, each on its own: one that cannot be brought up to date stops no other. The names of those."""
-    failed = []
+async def migrate_all(settings: Settings) -> AsyncIterator[Migrated]:
+    """Every schema, each on its own: one that cannot be brought up to date stops no other."""
     for place in all_places(settings):
         try:
-            applied = await migrate_place(place)
+            yield Migrated(place, await migrate_place(place))
         except Exception as error:  # noqa: BLE001 - told, and the next one has its turn
-            say(explain(place, error))
-            failed.append(place.name)
-        else:
-            what = f"applied {', '.join(applied)}" if applied else "up to date"
-            say(f"{place.name}: schema {place.schema.name} {what}")
-    return failed
+            yield Migrated(place, error=error)

@@ -127,13 +127,47 @@ async def test_deliveries_are_listed_newest_first_a_page_at_a_time_over_all_regi
         (["--older-than", "1h"], 0),
         (["--older-than", "0"], 4),
         (["--subscriber", "A", "--shipment", "S2"], 1),
-        (["--subscriber", "nobody"], 0),
     ],
 )
 async def test_filters_add_up(cli, filters, count):
     lines = [version_line("S1"), version_line("S2")]
     await expanded(cli, subscriber("A"), subscriber("C", "us"), lines=lines)
     assert len((await cli("deliveries", "list", *filters, "--json")).document["items"]) == count
+
+
+async def test_a_subscriber_that_nobody_knows_has_no_list_and_one_without_deliveries_an_empty_one(cli):
+    await cli("subscribers", "apply", "-", stdin=subscribers_json(subscriber("A")))
+    unknown = await cli("deliveries", "list", "--subscriber", "nobody")
+    assert (unknown.status, unknown.out) == (1, "")
+    assert unknown.err.startswith("there is no subscriber nobody")
+    known = await cli("deliveries", "list", "--subscriber", "A")
+    assert (known.status, known.out) == (0, "no deliveries\n")
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({}, "none"),
+        ({"state": "leased", "attempts": "1"}, "the first is under way"),
+        (
+            {"state": "leased", "attempts": "3", "budget_used": "1"},
+            "2, 1 of them count against the budget; number 3 is under way",
+        ),
+        ({"attempts": "2", "budget_used": "1"}, "2, 1 of them count against the budget"),
+    ],
+)
+async def test_attempts_are_told_as_they_are(cli, database_url, columns, said):
+    await expanded(cli, subscriber("A"))
+    connection = await asyncpg.connect(database_url)
+    lease = {"lease_until": "now() + interval '1 min'", "worker": "'w'"} if "state" in columns else {}
+    changes = {name: f"'{value}'" for name, value in columns.items()} | lease
+    if changes:
+        await connection.execute(
+            f"UPDATE fanout_eu.delivery SET {', '.join(f'{name} = {value}' for name, value in changes.items())}"
+        )
+    await connection.close()
+    shown = await cli("deliveries", "show", "shipment:S1:subscriber:A:version:1")
+    assert " ".join(shown.row("attempts")[1:]) == said
 
 
 async def test_show_says_why_a_delivery_waits(cli):
@@ -185,4 +219,8 @@ async def test_the_whole_way_from_a_file_to_the_timeline_of_each_attempt(cli, ro
     [item] = (await cli("deliveries", "list", "--reason", "gone", "--json")).document["items"]
     assert item["subscriber_id"] == "G"
     assert (await cli("subscribers", "list")).row("G")[2] == "disabled"
+    assert "disable by itself (answered 410 Gone: disabled" in (await cli("subscribers", "show", "G")).out
+    resumed = await cli("subscribers", "resume", "G")
+    assert resumed.out.startswith("G was not paused; it is disabled (gone) since ")
+    assert resumed.out.endswith("by the subscriber answered 410: `fanout subscribers enable G` opens it again\n")
     assert json.loads(up.log.splitlines()[-1])["event"] == "stopped"

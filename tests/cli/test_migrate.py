@@ -61,3 +61,14 @@ async def test_no_database_at_all_is_a_setting_that_is_missing(bare):
     said = await bare("migrate")
     assert (said.status, said.out) == (2, "")
     assert said.err.startswith("home.database_url: no database is known; set FANOUT_DATABASE_URL")
+
+
+async def test_a_program_gets_one_document_with_what_was_done_and_what_was_not(empty):
+    empty.setting(FANOUT__REGIONS__EU__DATABASE_URL=AWAY)
+    said = await empty("migrate", "--json")
+    assert said.status == 1
+    assert {name: bool(each["applied"]) for name, each in said.document["schemas"].items()} == {
+        "home": True, "eu": False, "us": True,
+    }  # fmt: skip
+    assert "cannot be reached" in said.document["schemas"]["eu"]["error"]
+    assert said.document["schemas"]["us"] | {"applied": []} == {"schema": "fanout_us", "applied": [], "error": None}

@@ -153,7 +153,9 @@ async def test_a_folder_that_another_process_uses_is_told_and_left_alone(bare, r
     await listening(first)
     second = roles.start("up", "--data", open_folder / "pg", env=ANY_PORT)
     assert await second.ended() == 1
-    assert "Is another postmaster" in second.log
+    said = second.log.splitlines()[-1]
+    assert f"{open_folder / 'pg'} is in use: a PostgreSQL runs in it already" in said
+    assert "`fanout up --data FOLDER`" in said
     assert "Traceback" not in second.log
     assert first.running
     first.terminate()

@@ -246,3 +246,30 @@ async def test_pruning_with_an_empty_file_asks_whether_that_is_meant(cli, tmp_pa
     assert said.status == 2
     assert said.err.startswith("--prune: the file names no subscriber")
     assert (await cli("subscribers", "apply", "--prune", "--yes", str(empty))).status == 0
+
+
+async def test_applying_what_is_there_already_says_that_there_is_nothing_to_change(cli):
+    everyone = subscribers_json(subscriber("A"))
+    assert "nothing to change" not in (await cli("subscribers", "apply", "-", stdin=everyone)).out
+    assert (await cli("subscribers", "apply", "-", stdin=everyone)).out.splitlines()[-1] == "nothing to change"
+    assert (await cli("subscribers", "apply", "-", stdin=subscribers_json())).out == "nothing to change\n"
+
+
+@pytest.mark.parametrize(
+    ("order", "status"),
+    [
+        (["pause", "--why", "x"], "paused"),
+        (["resume"], "active"),
+        (["disable", "--why", "x"], "disabled"),
+        (["enable"], "active"),
+        (["tune", "--concurrency", "2"], "active"),
+    ],
+)
+async def test_an_order_can_answer_a_program_with_the_subscriber_as_it_is_then(cli, order, status):
+    await cli("subscribers", "apply", "-", stdin=subscribers_json(subscriber("A")))
+    if order[0] in ("resume", "enable"):
+        await cli("subscribers", "pause" if order[0] == "resume" else "disable", "A", "--why", "x")
+    first = (await cli("subscribers", *order, "A", "--json")).document
+    again = (await cli("subscribers", *order, "A", "--json")).document
+    assert (first["changed"], first["subscriber_id"], first["status"]) == (True, "A", status)
+    assert again == first | {"changed": False, "updated_at": again["updated_at"]}

@@ -139,3 +139,37 @@ async def test_a_version_tells_how_far_it_has_come(acme):
 async def test_state_is_the_word_of_the_model(acme):
     await acme.delivery(1, "acme", "leased")
     assert (await show(acme)).state is State.LEASED
+
+
+async def test_a_retry_says_what_its_last_attempt_came_to(acme):
+    delivery_id = await acme.delivery(1, "acme", attempts="2", budget_used="2", eligible_at="now() + interval '1 h'")
+    await acme.run(
+        "INSERT INTO {schema}.attempt (delivery_id, n, token, outcome, status, started_at, duration_ms, error) "
+        "VALUES ($1, 1, 1, 'failed', 500, now(), 1, NULL), ($1, 2, 2, 'unreachable', NULL, now(), 1, 'connection refused')",
+        delivery_id,
+    )
+    assert (await show(acme)).why.sentence.endswith(": a retry, attempt 2 ended as unreachable (connection refused)")
+
+
+@pytest.mark.parametrize(
+    ("gate", "code"),
+    [
+        ("in_flight = 4, queued = 2", Wait.WINDOW),
+        ("in_flight = 4, queued = 1", Wait.SCHEDULER),
+        ("send_window = 1, probation = true, in_flight = 1", Wait.WINDOW),
+        ("rate_per_second = 0.5, rate_next_at = now() + interval '1 min'", Wait.RATE),
+        ("rate_per_second = 0.5, rate_next_at = now() - interval '1 min'", Wait.SCHEDULER),
+    ],
+)
+async def test_whether_the_gate_has_room_is_what_the_gate_itself_says(acme, gate, code):
+    await acme.delivery(1, "acme")
+    await acme.run("UPDATE {schema}.destination SET " + gate)
+    assert (await show(acme)).why.code is code
+
+
+async def test_work_that_no_scheduler_looks_at_asks_whether_one_is_running(acme):
+    await acme.delivery(1, "acme", eligible_at="now() - interval '1 h'")
+    await acme.run("UPDATE {schema}.destination SET wake_at = now() - interval '10 min'")
+    assert "is one running?" in (await show(acme)).why.sentence
+    await acme.run("UPDATE {schema}.destination SET wake_at = now()")
+    assert "is one running?" not in (await show(acme)).why.sentence

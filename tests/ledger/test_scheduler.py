@@ -41,7 +41,7 @@ async def queue():
 @pytest.fixture
 async def scheduler(region: Region, database_url, queue):
     settings = Settings.load({"FANOUT_DATABASE_URL": database_url})
-    scheduler = Scheduler(settings.regions["eu"], settings.delivery, queue, name="s")
+    scheduler = Scheduler(settings.regions["eu"], settings.delivery, queue)
     yield scheduler
     await scheduler.close()
 
@@ -110,3 +110,19 @@ async def test_what_the_queue_refused_while_the_ledger_was_away_is_given_back_fi
     await region.execute("ALTER FUNCTION {schema}.away(bigint[], int[]) RENAME TO give_back")
     queue.refuses = False
     assert await scheduler.promote_once() == 1
+
+
+async def test_an_attempt_whose_lease_ended_names_the_worker_that_had_it(region: Region, scheduler):
+    await region.subscriber("a", concurrency=4)
+    await region.arrive(*(region.announcement(f"s-{n}") for n in range(4)))
+    references = await region.promote()
+    await region.claim(references[:1], worker="w-1")
+    await region.claim(references[1:], worker="w-2")
+    await region.execute("UPDATE {schema}.delivery SET lease_until = now() - interval '1 s'")
+    await scheduler.sweep_expired()
+    attempts = await region.rows("SELECT worker, error FROM {schema}.attempt ORDER BY worker")
+    assert [row["worker"] for row in attempts] == ["w-1", "w-2", "w-2", "w-2"]
+    assert {row["error"] for row in attempts} == {
+        "nothing was heard of its worker until the lease ended: maybe delivered"
+    }
+    assert scheduler.figures.expired == 4

@@ -114,7 +114,8 @@ RETURNS TABLE (id bigint, subscriber_id text, shipment_id text, version bigint, 
                behind_version bigint, worker text, traceparent text, concurrency int, send_window int, in_flight int, queued int,
                waiting bigint, probation boolean, hold_why text, rate_per_second float8, paused_by text, paused_why text,
                disabled_why text, disabled_by text, now timestamptz, due_in_seconds float8, queued_for_seconds float8,
-               lease_ends_in_seconds float8, finished_for_seconds float8, hold_in_seconds float8, rate_in_seconds float8)
+               lease_ends_in_seconds float8, finished_for_seconds float8, hold_in_seconds float8, rate_in_seconds float8,
+               wake_in_seconds float8, window_room int, room int, permits int, last_outcome text, last_status int, last_error text)
 LANGUAGE sql STABLE ROWS 50 SET search_path = {schema}, pg_temp AS $$
     SELECT y.id, s.subscriber_id, v.shipment_id, v.version, v.event_type, y.state::text, y.reason::text, y.attempts,
            y.budget_used, y.eligible_at, v.accepted_at, y.finished_at, y.blocked,
@@ -127,11 +128,19 @@ LANGUAGE sql STABLE ROWS 50 SET search_path = {schema}, pg_temp AS $$
            d.disabled_why::text, d.disabled_by, m.now,
            extract(epoch FROM y.eligible_at - m.now)::float8, extract(epoch FROM m.now - y.queued_at)::float8,
            extract(epoch FROM y.lease_until - m.now)::float8, extract(epoch FROM m.now - y.finished_at)::float8,
-           extract(epoch FROM d.hold_until - m.now)::float8, extract(epoch FROM d.rate_next_at - m.now)::float8
+           extract(epoch FROM d.hold_until - m.now)::float8, extract(epoch FROM d.rate_next_at - m.now)::float8,
+           extract(epoch FROM d.wake_at - m.now)::float8,
+           gate_room(d.send_window, d.concurrency, d.probation, d.hold_until, NULL, NULL, d.in_flight, d.queued, m.now),
+           gate_room(d.send_window, d.concurrency, d.probation, d.hold_until, d.rate_per_second, d.rate_next_at, d.in_flight, d.queued,
+                     m.now),
+           gate_permits(d.send_window, d.concurrency, d.hold_until, d.rate_per_second, d.rate_next_at, d.paused_at, d.disabled_at,
+                        d.in_flight, m.now),
+           a.outcome::text, a.status, a.error
     FROM delivery y
     JOIN version v USING (version_no)
     JOIN subscriber s ON s.id = y.destination_id
     JOIN destination d ON d.id = y.destination_id
+    LEFT JOIN attempt a ON a.delivery_id = y.id AND a.n = y.attempts
     CROSS JOIN (SELECT clock_timestamp() AS now) AS m
     WHERE y.id = ANY (ids)
 $$;
