@@ -7,6 +7,7 @@ import pytest_asyncio
 
 from fanout.embedded import EmbeddedPostgres
 from fanout.receiver import serve
+from services.broker import Place
 from services.deployment import Deployment
 from services.deployments import Deployments
 from services.region import Region
@@ -28,6 +29,21 @@ async def deployment(database_url, roles):
         drift = await region.drift()
         assert not drift, f"counters disagree with rows: {drift}"
     await region.connection.close()
+
+
+@pytest.fixture
+async def place(private_broker):
+    """Names of this test's own on a private broker."""
+    place = Place(private_broker.url)
+    yield place
+    await place.close()
+
+
+@pytest.fixture
+async def over_rabbitmq(deployment, place):
+    """The same deployment, its references by way of ``place``."""
+    deployment.environment |= {"FANOUT__REGIONS__EU__AMQP_URL": place.url, "FANOUT__REGIONS__EU__QUEUE": place.queue}
+    return deployment
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

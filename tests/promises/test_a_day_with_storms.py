@@ -50,6 +50,7 @@ async def test_a_day_published_over_http_reaches_everyone_once(deployments, tran
 
 STORMS = {
     "roles are killed again and again": Storms.roles_are_killed,
+    "consumers are replaced one after the other": Storms.consumers_are_replaced,
     "the broker is stopped and started": Storms.broker_is_stopped,
     "the broker is killed": Storms.broker_is_killed,
     "full queues are purged": Storms.queues_are_purged,
@@ -62,6 +63,8 @@ STORMS = {
     "the database is killed": Storms.database_is_killed,
 }
 LONGER = {"roles are killed again and again": 3}
+HARMLESS = {"consumers are replaced one after the other"}
+"""Nothing may be sent twice for it."""
 LINKS = [(which, trouble) for which in ("database", "broker") for trouble in ("cut", "hangs", "slow")]
 
 
@@ -83,7 +86,7 @@ async def survives(deployments, name, storm, *, links, seconds):
     restarts what the storm did not end."""
     day = await deployments.get(links=links)
     versions = renamed(versions_of_the_day(VERSIONS), "".join(each for each in name if each.isalpha()))
-    before = len(day.witness.first_at)
+    before, twice = len(day.witness.first_at), day.witness.twice
     first = asyncio.create_task(day.publish(versions[0::3]))
     await eventually(lambda: len(day.witness.first_at) > before + VERSIONS // 10, 30, "deliveries flow")
     began = time.monotonic()
@@ -98,6 +101,7 @@ async def survives(deployments, name, storm, *, links, seconds):
     verdict = await day.judge()
     assert day.fallen() == [], "no role had to be restarted by hand"
     assert AT_FULL_SIZE or over - ended < RECOVERED_SECONDS
+    assert name not in HARMLESS or verdict.twice == twice
     during = sum(began < moment < ended for moment in day.witness.moments)
     print(
         f"{name}, {ended - began:.1f} s: {len(day.keys(versions))} deliveries, {during} requests during it; after it the first request "

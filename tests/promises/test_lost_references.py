@@ -3,7 +3,6 @@
 import pytest
 from aiormq.exceptions import ChannelNotFoundEntity
 
-from services.broker import Place
 from services.deployment import versions
 from services.waiting import eventually
 
@@ -11,16 +10,8 @@ COUNT = 12
 
 
 @pytest.fixture
-async def place(private_broker):
-    place = Place(private_broker.url)
-    yield place
-    await place.close()
-
-
-@pytest.fixture
-async def queued(deployment, place):
+async def queued(over_rabbitmq, deployment, place):
     """Deliveries that stand in a queue of RabbitMQ, and nobody who consumes it."""
-    deployment.environment |= {"FANOUT__REGIONS__EU__AMQP_URL": place.url, "FANOUT__REGIONS__EU__QUEUE": place.queue}
     await deployment.subscriber("a", concurrency=COUNT)
     deployment.start("publisher")
     [scheduler] = deployment.start("scheduler")

@@ -9,7 +9,7 @@ from fanout.receiver import serve
 from services.broker import OwnBroker
 from services.day import Day, Stand
 from services.judging import Witness
-from services.proxy import Proxy
+from services.proxy import Proxy, Watch
 from services.roles import Roles
 
 REGIONS = ("eu", "us")
@@ -30,6 +30,11 @@ class Deployments:
         self._kind: tuple[bool, bool] | None = None
         self._day: Day | None = None
         self._stack = AsyncExitStack()
+        self._watch: Watch | None = None
+
+    def watch_broker(self, watch: Watch) -> None:
+        """Of the next deployment with links: what passes between its roles and the broker."""
+        self._watch = watch
 
     async def get(self, *, rabbitmq: bool = True, links: bool = False) -> Day:
         """The one that stands, if it is of this kind and sound, else a new one."""
@@ -47,6 +52,7 @@ class Deployments:
         if links:
             self.database_link = await self._stack.enter_async_context(Proxy.before(roles_url))
             self.broker_link = await self._stack.enter_async_context(Proxy.before(amqp_url))
+            self.broker_link.watch = self._watch
             roles_url, amqp_url = self.database_link.url(roles_url), self.broker_link.url(amqp_url)
         receiver = await self._stack.enter_async_context(await serve([{"answer": 200, "delay_seconds": 0.02}]))
         folder = self._folder / name

@@ -41,6 +41,11 @@ class Witness:
         self.first_at.clear()
         self.moments.clear()
 
+    @property
+    def twice(self) -> int:
+        """Requests beyond the first of their key."""
+        return self.seen.total() - len(self.seen)
+
     def after(self, moment: float) -> float | None:
         """Seconds from then to the next request."""
         return next((each - moment for each in self.moments if each > moment), None)
@@ -57,7 +62,6 @@ class Verdict:
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
         self.twice = 0
-        """Requests beyond the first of their key."""
         self.unknown = 0
 
     def __str__(self) -> str:
@@ -89,8 +93,8 @@ async def judge(
                 unknown[delivery_key(row["shipment_id"], row["subscriber_id"], row["version"])] += row["attempts"]
         assert await region.drift() == []
     verdict.unknown = unknown.total()
+    verdict.twice = witness.twice
     again = {key: count - 1 for key, count in witness.seen.items() if count > 1}
-    verdict.twice = sum(again.values())
     unexplained = {key: (count, unknown[key]) for key, count in again.items() if count > unknown[key]}
     assert not unexplained, f"seen again (times, unknown attempts): {dict(list(unexplained.items())[:5])}"
 

@@ -11,6 +11,10 @@ RESET = struct.pack("ii", 1, 0)
 """SO_LINGER with no time to linger: closing sends RST and forgets what is unsent."""
 
 
+Watch = Callable[[object, bytes, bool], None]
+"""Called with each piece: the end that it came to, the bytes, and whether they go inward, to the service."""
+
+
 class _End(asyncio.Protocol):
     """One of the two connections of a pair. What arrives here leaves at ``other``."""
 
@@ -75,14 +79,13 @@ class _End(asyncio.Protocol):
 
 
 class Proxy:
-    """Passes everything until it is told otherwise. ``watch`` sees each piece: the end it came to, the bytes, and whether they
-    go inward (to the service)."""
+    """Passes everything until it is told otherwise."""
 
     def __init__(self, host: str, port: int) -> None:
         self.delay_seconds = 0.0
         self.hung = False
         self.refusing = False
-        self.watch: Callable[[_End, bytes, bool], None] | None = None
+        self.watch: Watch | None = None
         self._service = (host, port)
         self._ends: set[_End] = set()
         self._server: asyncio.Server | None = None

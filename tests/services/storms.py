@@ -38,6 +38,13 @@ class Storms:
             yield
 
     @asynccontextmanager
+    async def consumers_are_replaced(self):
+        """One after the other."""
+        for name in self._day.names("consumer"):
+            await self._day.replace(name)
+        yield
+
+    @asynccontextmanager
     async def broker_is_stopped(self):
         await self._broker.stop()
         yield
