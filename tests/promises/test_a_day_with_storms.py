@@ -23,7 +23,7 @@ SECONDS = float(os.environ.get("FANOUT_TEST_OUTAGE_SECONDS", "2"))
 AT_FULL_SIZE = VERSIONS > 1000
 DEADLINE = 120 + VERSIONS / 10
 RECOVERED_SECONDS = 20
-"""A worker that was killed holds its leases for 8 seconds here, and a role starts within five on a machine with much else to do."""
+"""With much to spare, for a machine with much else to do: it takes one to five seconds."""
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")]
 
@@ -63,6 +63,7 @@ STORMS = {
     "the database is killed": Storms.database_is_killed,
 }
 LONGER = {"roles are killed again and again": 3}
+"""It also takes longer to recover from: leases of the dead end after 8 seconds here, and roles have to start."""
 HARMLESS = {"consumers are replaced one after the other"}
 """Nothing may be sent twice for it."""
 LINKS = [(which, trouble) for which in ("database", "broker") for trouble in ("cut", "hangs", "slow")]
@@ -100,7 +101,7 @@ async def survives(deployments, name, storm, *, links, seconds):
     over = time.monotonic()
     verdict = await day.judge()
     assert day.fallen() == [], "no role had to be restarted by hand"
-    assert AT_FULL_SIZE or over - ended < RECOVERED_SECONDS
+    assert AT_FULL_SIZE or over - ended < RECOVERED_SECONDS * LONGER.get(name, 1)
     assert name not in HARMLESS or verdict.twice == twice
     during = sum(began < moment < ended for moment in day.witness.moments)
     print(

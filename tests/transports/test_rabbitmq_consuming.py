@@ -4,6 +4,7 @@ import asyncio
 import gc
 
 import pytest
+from aiormq.exceptions import ChannelNotFoundEntity
 
 from fanout.transports.rabbitmq import RabbitConsuming, RabbitPublishing, Topology
 from fanout.transports.transport import QueueUnavailable, Reference
@@ -199,6 +200,23 @@ async def test_what_is_malformed_goes_to_the_dead_letter_queue_with_its_reason(p
     await consuming.close()
     assert consuming.figures.malformed == 1
     assert (await place.counts())[0] == 0, "neither stays in the work queue"
+
+
+async def test_a_deleted_dead_letter_queue_is_made_again_for_the_next_malformed_message(place, opens):
+    consuming = await opens()
+    for body in (b"the first", b"the second"):
+        await place.put(body)
+        dead = await eventually(lambda: dead_letter(place), what="a dead letter")
+        assert dead.body == body
+        await place.delete([f"{place.queue}.dead"])
+    assert consuming.state == "open"
+
+
+async def dead_letter(place):
+    try:
+        return await place.get(f"{place.queue}.dead")
+    except ChannelNotFoundEntity:
+        return None
 
 
 async def test_malformed_messages_do_not_come_back_where_the_dead_letter_queue_cannot_be_reached(place, opens):

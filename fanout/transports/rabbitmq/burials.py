@@ -7,7 +7,7 @@ import structlog
 from aio_pika.abc import AbstractIncomingMessage
 
 from fanout.transports.rabbitmq.link import LOST, guarded
-from fanout.transports.rabbitmq.sending import ConfirmedSending
+from fanout.transports.rabbitmq.sending import ConfirmedSending, Unroutable
 from fanout.transports.rabbitmq.topology import Topology
 from fanout.transports.transport import QueueRefused, QueueUnavailable
 
@@ -51,7 +51,13 @@ class Burials:
             self._sending = ConfirmedSending(self._url, self._name, self._topology)
         headers = {REASON_HEADER: reason, QUEUE_HEADER: self._topology.queue}
         try:
-            await self._sending.send(body, self._topology.dead_queue, headers, BURIAL_SECONDS)
+            try:
+                await self._sending.send(body, self._topology.dead_queue, headers, BURIAL_SECONDS)
+            except Unroutable:
+                if not self._topology.declare:
+                    raise
+                self._sending.link.drop("the dead-letter queue is gone: declaring it again")
+                await self._sending.send(body, self._topology.dead_queue, headers, BURIAL_SECONDS)
         except (QueueUnavailable, QueueRefused) as error:
             _log.warning("dead-letter queue not reached", queue=self._topology.dead_queue, error=str(error))
             return False
