@@ -4,22 +4,26 @@ A change goes first to home, then to the region; each step may be repeated, and 
 to a region which does not know it yet) reads as not there and is mended by the same call again.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fanout.api.answers import Answer, document
 from fanout.api.call import Call
 from fanout.api.naming import limit_of, named, read_cursor, write_cursor
 from fanout.api.places import Away, Place, Places, unknown_subscriber
-from fanout.api.problems import Refused
+from fanout.api.problems import Refused, unavailable
 from fanout.home import registry as home_registry
 from fanout.home.registry import RegionChanged, Registered, Reservation, UnknownRegion
 from fanout.ledger import registry, registry_reading
-from fanout.ledger.registry import Change, StillClosing, TooManyOpen, UnknownSubscriber
+from fanout.ledger.registry import Change, ChangedMeanwhile, StillClosing, TooManyOpen, UnknownSubscriber
 from fanout.ledger.registry_reading import Subscriber
 from fanout.model.identity import check_id
 from fanout.model.subscriber import SubscriberRules, SubscriberSpec, parse_subscriber
 
 CURSOR = "subscribers"
+PATCHES_AT_ONCE = 20
+"""So often a patch is merged anew because another one was quicker. One of those that race always gets through."""
 
 
 def subscriber_named(call: Call) -> str:
@@ -78,17 +82,26 @@ class Subscribers:
         return document(200, await describe(place, subscriber_id))
 
     async def patch(self, call: Call) -> Answer:
-        """RFC 7396 over the settings as they stand, header values with them; secrets stay unless the patch brings some."""
+        """RFC 7396 over the settings as they stand, header values with them; secrets stay unless the patch brings some. Of several
+        at once each is merged into what the one before left.
+        """
         call.query()
         subscriber_id = subscriber_named(call)
         patch = await call.document()
         place = await self._places.of_subscriber(subscriber_id)
+        for _ in range(PATCHES_AT_ONCE):
+            with contextlib.suppress(ChangedMeanwhile):
+                return await self._patch(place, subscriber_id, patch, call.caller)
+        raise unavailable("others keep changing this subscriber at the same moment; repeat the call")
+
+    async def _patch(self, place: Place, subscriber_id: str, patch: Mapping[str, Any], by: str) -> Answer:
+        """Raises ChangedMeanwhile."""
         try:
-            before = await registry_reading.spec_of(place.connections, place.schema, place.region, subscriber_id)
+            before, seen = await registry_reading.spec_of(place.connections, place.schema, place.region, subscriber_id)
             spec = before.patched(patch, self._rules)
             if spec.region != place.region:
                 raise Refused(409, str(RegionChanged(spec.region, {subscriber_id: place.region})))
-            saved = await registry.replace(place.connections, place.schema, subscriber_id, spec, by=call.caller)
+            saved = await registry.replace(place.connections, place.schema, subscriber_id, spec, seen=seen, by=by)
         except UnknownSubscriber:
             raise unknown_subscriber(subscriber_id) from None
         except TooManyOpen as error:

@@ -19,8 +19,6 @@ from fanout.running.up import up
 from fanout.settings import Settings
 from fanout.telemetry.logs import configure_logs
 
-LOG_LEVEL = "info"
-
 Fill = Callable[[Process, Settings], ASGIApp | None]
 """Puts the parts of a role into a process; returns its HTTP application where it has one beyond the probes."""
 
@@ -47,9 +45,10 @@ async def run_consumer(region: str) -> int:
 
 async def run_up(data: Path | None) -> int:
     """Everything. Says on stdout where the API listens, and which database was started."""
-    configure_logs(LOG_LEVEL, sys.stderr)
+    settings = Settings.load()
+    configure_logs(settings.log.level, sys.stderr)
     try:
-        return await up(Settings.load(), data, say)
+        return await up(settings, data, say)
     except EmbeddedPostgresError as error:
         raise Failed(str(error)) from error
     except Unusable as error:
@@ -58,7 +57,7 @@ async def run_up(data: Path | None) -> int:
 
 async def _run(name: str, settings: Settings, fill: Fill) -> int:
     """Raises ``Failed`` where a schema cannot be used; one whose database is merely away is waited for."""
-    configure_logs(LOG_LEVEL, sys.stderr)
+    configure_logs(settings.log.level, sys.stderr)
     process = Process(name)
     app = fill(process, settings) or process.probes()
     listener = bind(settings.http)

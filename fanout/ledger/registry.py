@@ -53,6 +53,10 @@ class TooManyOpen(Exception):  # noqa: N818 - says what is the matter
         self.subscriber_ids = tuple(subscriber_ids)
 
 
+class ChangedMeanwhile(Exception):  # noqa: N818 - says what happened
+    """Somebody else changed the subscriber after it was read: read it again, and merge again. Nothing was changed."""
+
+
 class Change(StrEnum):
     CREATED = "created"
     UPDATED = "updated"
@@ -90,12 +94,27 @@ KEEP: Literal[Keep.KEEP] = Keep.KEEP
 
 async def save(connection: Fetches, schema: Schema, subscriber_id: str, spec: SubscriberSpec, *, by: str) -> Saved:
     """Create or replace (PUT): everything but the secrets, which stay where ``spec`` names none. Raises StillClosing, TooManyOpen."""
-    return await _save_one(connection, schema, subscriber_id, spec, by=by, create=True)
+    fresh = Secret.new()
+    rows = await _save(connection, schema, {subscriber_id: spec}, {subscriber_id: fresh}, prune=False, by=by)
+    return _saved(rows, fresh)
 
 
-async def replace(connection: Fetches, schema: Schema, subscriber_id: str, spec: SubscriberSpec, *, by: str) -> Saved:
-    """Replace (PATCH, with the merged spec). Raises UnknownSubscriber where there is nothing to replace, TooManyOpen."""
-    return await _save_one(connection, schema, subscriber_id, spec, by=by, create=False)
+async def replace(
+    connection: Fetches, schema: Schema, subscriber_id: str, spec: SubscriberSpec, *, seen: int, by: str
+) -> Saved:
+    """Replace (PATCH, with the merged spec) what was read at config version ``seen``. Raises ChangedMeanwhile, UnknownSubscriber,
+    TooManyOpen.
+    """
+    fresh = Secret.new()
+    rows = await connection.fetch(
+        schema.sql(
+            "SELECT subscriber_id, verdict, config_version, generated FROM {schema}.replace_subscriber($1::text::jsonb, $2, $3)"
+        ),
+        json.dumps(_document(subscriber_id, spec, fresh)),
+        seen,
+        by,
+    )
+    return _saved(rows, fresh)
 
 
 async def apply_all(
@@ -106,7 +125,7 @@ async def apply_all(
     Repeatable, and cheap to repeat: what is equal is compared and not locked. Raises StillClosing, TooManyOpen.
     """
     fresh = {subscriber_id: Secret.new() for subscriber_id in specs}
-    rows = await _save(connection, schema, specs, fresh, create=True, prune=prune, by=by)
+    rows = await _save(connection, schema, specs, fresh, prune=prune, by=by)
     applied = Applied()
     for row in rows:
         getattr(applied, row["verdict"]).append(row["subscriber_id"])
@@ -190,14 +209,9 @@ async def rotate_secret(connection: Fetches, schema: Schema, subscriber_id: str,
     return Saved(Change.UPDATED, rows[0]["config_version"], secret)
 
 
-async def _save_one(
-    connection: Fetches, schema: Schema, subscriber_id: str, spec: SubscriberSpec, *, by: str, create: bool
-) -> Saved:
-    fresh = Secret.new()
-    rows = await _save(
-        connection, schema, {subscriber_id: spec}, {subscriber_id: fresh}, create=create, prune=False, by=by
-    )
-    return Saved(Change(rows[0]["verdict"]), rows[0]["config_version"], fresh if rows[0]["generated"] else None)
+def _saved(rows: Sequence[asyncpg.Record], fresh: Secret) -> Saved:
+    [row] = _agreed(rows)
+    return Saved(Change(row["verdict"]), row["config_version"], fresh if row["generated"] else None)
 
 
 async def _save(
@@ -206,7 +220,6 @@ async def _save(
     specs: Mapping[str, SubscriberSpec],
     fresh: Mapping[str, Secret],
     *,
-    create: bool,
     prune: bool,
     by: str,
 ) -> Sequence[asyncpg.Record]:
@@ -216,16 +229,24 @@ async def _save(
             "SELECT subscriber_id, verdict, config_version, generated FROM {schema}.save_subscribers($1::text::jsonb, $2, $3, $4)"
         ),
         json.dumps(documents),
-        create,
+        True,  # creates who is missing
         prune,
         by,
     )
-    if rows and rows[0]["verdict"] == "closing":
+    return _agreed(rows)
+
+
+def _agreed(rows: Sequence[asyncpg.Record]) -> Sequence[asyncpg.Record]:
+    """What was saved; a verdict that refused the whole is raised."""
+    verdict = rows[0]["verdict"] if rows else ""
+    if verdict == "closing":
         raise StillClosing([row["subscriber_id"] for row in rows])
-    if rows and rows[0]["verdict"] == "crowded":
+    if verdict == "crowded":
         raise TooManyOpen([row["subscriber_id"] for row in rows])
-    if rows and rows[0]["verdict"] == "unknown":
+    if verdict == "unknown":
         raise UnknownSubscriber(rows[0]["subscriber_id"])
+    if verdict == "stale":
+        raise ChangedMeanwhile(rows[0]["subscriber_id"])
     return rows
 
 

@@ -126,9 +126,10 @@ async def show(connection: Fetches, schema: Schema, region: str, subscriber_id: 
     return _subscriber(region, await _read(connection, schema, subscriber_id))
 
 
-async def spec_of(connection: Fetches, schema: Schema, region: str, subscriber_id: str) -> SubscriberSpec:
-    """The settings to merge a patch into, header values included, secrets not. Raises UnknownSubscriber."""
-    return _spec(region, await _read(connection, schema, subscriber_id))
+async def spec_of(connection: Fetches, schema: Schema, region: str, subscriber_id: str) -> tuple[SubscriberSpec, int]:
+    """The settings to merge a patch into, header values included, secrets not; and their config version. Raises UnknownSubscriber."""
+    row = await _read(connection, schema, subscriber_id)
+    return _spec(region, row), row["config_version"]
 
 
 async def _read(connection: Fetches, schema: Schema, subscriber_id: str) -> asyncpg.Record:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from fanout.running.heads import BoundedHeads
 from fanout.settings import HttpTable, SettingsError
 
 BACKLOG = 512
@@ -48,6 +49,7 @@ async def serve(app: ASGIApp, listener: socket.socket, stopping: asyncio.Event) 
     """Until ``stopping``; requests under way get a few seconds to end."""
     config = uvicorn.Config(
         app,
+        http=BoundedHeads,
         log_config=None,
         access_log=False,
         lifespan="on",

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
+from fanout.model.problems import Problem
 from fanout.model.subscriber import SubscriberRules
 from fanout.settings.sources import AMQP_URL, DATABASE_URL, SettingsError, Written, read_sources
-from fanout.settings.tables import DeliveryTable, HttpTable, Network, RegionTable, RetentionTable, Tables
+from fanout.settings.tables import DeliveryTable, HttpTable, LogTable, Network, RegionTable, RetentionTable, Tables
 from fanout.settings.urls import server_and_path
 
 _NEVER_SHOWN = frozenset({"database_url", "amqp_url"})
@@ -60,6 +62,7 @@ class Settings:
     namespace: str
     home: HomeSettings
     http: HttpTable
+    log: LogTable
     regions: Mapping[str, RegionSettings]
     delivery: DeliveryTable
     residency: Mapping[str, tuple[str, ...]]
@@ -70,7 +73,9 @@ class Settings:
 
     @classmethod
     def load(cls, environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Self:
-        """Read file and environment. Raises ``SettingsError`` for the first key that is wrong or unknown."""
+        """Read file and environment. Raises ``SettingsError`` with every key that is wrong or unknown; where all keys are right by
+        themselves, with the first that does not go with another.
+        """
         written = read_sources(environ, cwd or Path.cwd())
         tables = _validate(written)
         database_url = written.for_all_regions.get(DATABASE_URL) or tables.home.database_url
@@ -79,6 +84,7 @@ class Settings:
             namespace=tables.namespace,
             home=HomeSettings(tables.home.database_url, tables.namespace, tables.home.poll_seconds),
             http=tables.http,
+            log=tables.log,
             regions={
                 name: _resolve_region(name, table, tables.namespace, database_url, amqp_url)
                 for name, table in tables.regions.items()
@@ -113,19 +119,31 @@ def _known(url: str | None, key: str) -> str:
 
 
 def _validate(written: Written) -> Tables:
+    problems = list(written.problems)
     try:
-        return Tables.model_validate(written.values)
+        tables = Tables.model_validate(written.values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-    keys = tuple(str(key) for key in first["loc"] if key != "[key]")
-    value = first["input"]
-    requirement = first["msg"].removeprefix("Value error, ").replace("Input should", "has to")
-    if first["type"] == "too_short":
-        raise SettingsError.field(written.writer_of(keys), "is empty", "name at least one")
+        for each in error.errors(include_url=False):
+            problem = _problem(written, each)
+            # Not of what lacks what was left out, and once of a variable that stands for several keys.
+            if not any(noted.field.startswith(problem.field) for noted in problems):
+                problems.append(problem)
+    if problems:
+        raise SettingsError(*problems)
+    return tables
+
+
+def _problem(written: Written, error: ErrorDetails) -> Problem:
+    keys = tuple(str(key) for key in error["loc"] if key != "[key]")
+    value = error["input"]
+    requirement = error["msg"].removeprefix("Value error, ").replace("Input should", "has to")
+    writer = written.writer_of(keys)
+    if error["type"] == "too_short":
+        return Problem(writer, "is empty", "name at least one")
     if isinstance(value, dict):  # a rule between the values of one table
-        raise SettingsError.field(written.writer_of(keys), requirement, "change one of them")
+        return Problem(writer, requirement, "change one of them")
     shown = "its value" if keys[-1] in _NEVER_SHOWN else f"{value!r:.{_VALUE_LENGTH_SHOWN}}"
-    raise SettingsError.field(written.writer_of(keys), f"{shown} is not allowed", f"it {requirement}")
+    return Problem(writer, f"{shown} is not allowed", f"it {requirement}")
 
 
 def _resolve_region(

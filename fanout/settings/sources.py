@@ -6,12 +6,13 @@ Every value remembers who wrote it, so that a complaint names the key as that pe
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from fanout.model.problems import Invalid
+from fanout.model.problems import Invalid, Problem
 from fanout.settings.names import Keys, from_text, holds_names, kind_of, known_spellings
 from fanout.settings.tables import Tables, check_amqp_url, check_database_url
 
@@ -25,6 +26,7 @@ _SHORT_FORMS: dict[str, Keys] = {
     "FANOUT_NAMESPACE": ("namespace",),
     "FANOUT_HTTP_HOST": ("http", "host"),
     "FANOUT_HTTP_PORT": ("http", "port"),
+    "FANOUT_LOG_LEVEL": ("log", "level"),
 }
 _FOR_ALL_REGIONS = {DATABASE_URL: check_database_url, AMQP_URL: check_amqp_url}
 """Short forms that hold for every region that names none itself."""
@@ -47,6 +49,16 @@ class Written:
     values: dict[str, Any] = field(default_factory=dict)
     writers: dict[Keys, str] = field(default_factory=dict)
     for_all_regions: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    """Keys that mean nothing, with what was written under them left out. Whoever mends one mistake wants to know of the next."""
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """A ``SettingsError`` inside the block is noted, and ends the block."""
+        try:
+            yield
+        except SettingsError as error:
+            self.problems += error.problems
 
     def put(self, keys: Keys, value: object, writer: str) -> None:
         table = self.values
@@ -66,7 +78,9 @@ class Written:
 
 
 def read_sources(environ: Mapping[str, str], cwd: Path) -> Written:
-    """Gather what was written, refusing keys that mean nothing. An empty variable counts as not set."""
+    """Gather what was written, noting keys that mean nothing. An empty variable counts as not set. Raises ``SettingsError`` where
+    the file cannot be read at all.
+    """
     variables = {name: text for name, text in environ.items() if name.startswith("FANOUT_") and text.strip()}
     written = Written(_find_file(variables, cwd))
     if written.file is not None:
@@ -76,12 +90,17 @@ def read_sources(environ: Mapping[str, str], cwd: Path) -> Written:
     _read_short_forms(written, variables, regions)
     for name in sorted(variables):
         if name.startswith(LONG_FORM):
-            keys = tuple(name.removeprefix(LONG_FORM).lower().split("__"))
-            _check_long_form(name, keys, regions)
-            if keys[0] == "regions":  # naming one region does not take the others away
-                written.values.setdefault("regions", {region: {} for region in regions})
-            written.put(keys, from_text(keys, variables[name]), name)
+            with written.noting():
+                _read_long_form(written, name, variables[name], regions)
     return written
+
+
+def _read_long_form(written: Written, name: str, text: str, regions: list[str]) -> None:
+    keys = tuple(name.removeprefix(LONG_FORM).lower().split("__"))
+    _check_long_form(name, keys, regions)
+    if keys[0] == "regions":  # naming one region does not take the others away
+        written.values.setdefault("regions", {region: {} for region in regions})
+    written.put(keys, from_text(keys, text), name)
 
 
 def _read_short_forms(written: Written, variables: Mapping[str, str], regions: list[str]) -> None:
@@ -94,9 +113,10 @@ def _read_short_forms(written: Written, variables: Mapping[str, str], regions: l
                 keys = ("regions", region, "allow_networks")
                 written.put(keys, from_text(keys, text), name)
         elif not (name in _OTHER_SHORT_FORMS or name.startswith(LONG_FORM) or _set_by_kubernetes(name, text)):
-            raise _unknown(name, [*_SHORT_FORMS, ALLOW_NETWORKS, *_OTHER_SHORT_FORMS])
+            written.problems += _unknown(name, [*_SHORT_FORMS, ALLOW_NETWORKS, *_OTHER_SHORT_FORMS]).problems
         if name in _FOR_ALL_REGIONS:
-            written.for_all_regions[name] = _checked_url(name, text)
+            with written.noting():
+                written.for_all_regions[name] = _checked_url(name, text)
 
 
 def _find_file(variables: Mapping[str, str], cwd: Path) -> Path | None:
@@ -119,20 +139,23 @@ def _read_file(written: Written, file: Path, shown: str) -> None:
         raise SettingsError.field(shown, f"byte {error.start} is not UTF-8", "save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError.field(shown, f"is not TOML: {error}", "mend that line") from None
-    written.values = document
-    for keys, value in _all_keys(document, ()):
-        written.writers[keys] = f"{shown}: {'.'.join(keys)}"
-        if (spellings := known_spellings(keys)) is not None:
-            raise _unknown(written.writers[keys], [".".join(each) for each in spellings], ".".join(keys))
-        if holds_names(kind_of(keys)) and not isinstance(value, dict):
-            raise SettingsError.field(written.writers[keys], "is a value, not a table", f"write [{'.'.join(keys)}]")
+    written.values = _known(written, document, (), shown)
 
 
-def _all_keys(table: Mapping[str, object], above: Keys) -> Iterator[tuple[Keys, object]]:
+def _known(written: Written, table: Mapping[str, Any], above: Keys, shown: str) -> dict[str, Any]:
+    """The table without what means nothing."""
+    known: dict[str, Any] = {}
     for key, value in table.items():
-        yield (*above, key), value
-        if isinstance(value, dict):
-            yield from _all_keys(value, (*above, key))
+        keys = (*above, key)
+        writer = f"{shown}: {'.'.join(keys)}"
+        if (spellings := known_spellings(keys)) is not None:
+            written.problems += _unknown(writer, [".".join(each) for each in spellings], ".".join(keys)).problems
+        elif holds_names(kind_of(keys)) and not isinstance(value, dict):
+            written.problems.append(Problem(writer, "is a value, not a table", f"write [{'.'.join(keys)}]"))
+        else:
+            written.writers[keys] = writer
+            known[key] = _known(written, value, keys, shown) if isinstance(value, dict) else value
+    return known
 
 
 def _check_long_form(name: str, keys: Keys, regions: list[str]) -> None:

@@ -96,6 +96,12 @@ class HttpTable(Table):
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
 
 
+class LogTable(Table):
+    """From which level on our own lines are written; libraries are heard from ``warning`` on."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
 class RegionTable(Table):
     database_url: DatabaseUrl | None = Field(default=None, repr=False)
     schema_name: Annotated[str, AfterValidator(_schema)] | None = Field(default=None, alias="schema")
@@ -150,6 +156,7 @@ class Tables(Table):
     namespace: Name = "fanout"
     home: HomeTable = HomeTable()
     http: HttpTable = HttpTable()
+    log: LogTable = LogTable()
     regions: dict[Name, RegionTable] = Field(default={"eu": RegionTable(), "us": RegionTable()}, min_length=1)
     delivery: DeliveryTable = DeliveryTable()
     residency: dict[Name, RegionNames] | None = None

@@ -1,7 +1,12 @@
 """Every answer that says no is a problem document, whatever was asked and however it was spelt."""
 
+import asyncio
+import json
+
 import pytest
 from served import Served, problem_of
+
+from fanout.running import heads
 
 
 @pytest.mark.parametrize(
@@ -65,3 +70,37 @@ async def test_the_connection_is_kept_after_a_refusal_without_a_body_and_closed_
     left = await api.client.put("/v1/nowhere", content=b"x" * 200_000)
     assert left.headers["connection"] == "close"
     assert (await api.client.get("/healthz")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "field", [b"X-Long: %b\r\n" % (b"a" * 40_000), b"".join(b"X-%d: a\r\n" % n for n in range(6000))]
+)
+async def test_a_head_that_is_too_long_is_431_whether_it_ends_or_not(api: Served, field: bytes):
+    whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + field + b"\r\n"
+    status, headers, body = await api.raw(whole)
+    assert (status, headers["content-type"], headers["connection"]) == (431, "application/problem+json", "close")
+    assert "32768 bytes" in json.loads(body)["detail"]
+    endless = [b"GET / HTTP/1.1\r\nX-Long: ", *([b"a" * 1024] * 80)]
+    assert (await api.raw(*endless))[0] == 431
+    assert (await api.raw(b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 431
+
+
+async def test_a_head_within_its_bound_passes_one_after_another_on_one_connection(api: Served):
+    one = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * 32_000 + b"\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    for _ in range(5):
+        writer.write(one)
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+    writer.close()
+
+
+async def test_a_head_that_never_ends_is_408(api: Served, monkeypatch):
+    monkeypatch.setattr(heads, "HEAD_SECONDS", 0.05)
+    assert (await api.raw(b"GET /healthz HTTP/1.1\r\nHost: x\r\n"))[0] == 408
+
+
+async def test_what_is_not_http_is_400_as_a_problem(api: Served):
+    status, headers, _ = await api.raw(b"GET /healthz HTTP/1.1\r\nno field\r\n\r\n")
+    assert (status, headers["content-type"]) == (400, "application/problem+json")

@@ -267,3 +267,14 @@ async def test_a_parameter_that_is_wrong_is_named(
     if path == "/v1/deliveries" and params.get("cursor", "").startswith("Wy"):
         params = {"cursor": "WyJzdWJzY3JpYmVycyIsImEiXQ"}
     assert fields_of(await api.get(path, **params), status) == {field}
+
+
+async def test_of_patches_at_the_same_moment_none_is_lost(api: Served):
+    await api.subscribe()
+    patches = [{"labels": {f"name-{n}": ["x"]}} for n in range(8)] + [{"concurrency": 7}, {"headers": {"X-A": "b"}}]
+    answers = await asyncio.gather(*(api.client.patch("/v1/subscribers/acme", json=patch) for patch in patches))
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.json()["config_version"] for answer in answers}) == len(patches), "each was a change of its own"
+    now = (await api.get("/v1/subscribers/acme")).json()
+    assert set(now["labels"]) == {f"name-{n}" for n in range(8)}
+    assert (now["concurrency"], list(now["headers"])) == (7, ["X-A"])

@@ -222,7 +222,7 @@ class TestAnotherOrdering:
         number = await region.subscriber("a")
         await region.execute("UPDATE {schema}.destination SET waiting = 10001 WHERE id = $1", number)
         before = await region.destination(number)
-        spec = replace(await spec_of(region.connection, region.schema, "eu", "a"), ordering=Ordering.LATEST)
+        spec = replace((await spec_of(region.connection, region.schema, "eu", "a"))[0], ordering=Ordering.LATEST)
         with pytest.raises(TooManyOpen, match="a: the ordering cannot change while more than 10,000"):
             await registry.save(region.connection, region.schema, "a", spec, by="someone")
         assert await region.destination(number) == before

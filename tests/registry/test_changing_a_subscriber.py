@@ -54,7 +54,7 @@ async def test_a_subscriber_that_brings_secrets_is_told_none(eu, wish):
 async def test_what_was_saved_reads_back_the_same(eu, wish):
     spec = wish(**EVERYTHING)
     await save(eu.connection, eu.schema, "acme", spec, by="ann")
-    assert await spec_of(eu.connection, eu.schema, "eu", "acme") == spec
+    assert (await spec_of(eu.connection, eu.schema, "eu", "acme"))[0] == spec
 
 
 async def test_saving_the_same_again_changes_nothing(eu, wish):
@@ -77,7 +77,7 @@ async def test_each_setting_that_differs_is_saved_and_raises_the_config_version(
     spec = wish(**{field: EVERYTHING[field]})
     saved = await save(eu.connection, eu.schema, "acme", spec, by="ann")
     assert (saved.change, saved.config_version) == (Change.UPDATED, 2)
-    assert await spec_of(eu.connection, eu.schema, "eu", "acme") == spec
+    assert (await spec_of(eu.connection, eu.schema, "eu", "acme"))[0] == spec
     newest = (await changes_of(eu.connection, eu.schema, "acme"))[0]
     assert (newest.config_version, newest.change["action"], list(newest.change["fields"])) == (2, "changed", [field])
 
@@ -85,7 +85,7 @@ async def test_each_setting_that_differs_is_saved_and_raises_the_config_version(
 async def test_a_put_takes_what_it_does_not_name_back_to_its_default(eu, wish):
     await save(eu.connection, eu.schema, "acme", wish(**EVERYTHING), by="ann")
     await save(eu.connection, eu.schema, "acme", wish(), by="ann")
-    assert await spec_of(eu.connection, eu.schema, "eu", "acme") == wish()
+    assert (await spec_of(eu.connection, eu.schema, "eu", "acme"))[0] == wish()
 
 
 async def test_expansion_sees_the_new_patterns_and_no_old_one(eu, wish):
@@ -138,11 +138,11 @@ async def test_listing_goes_on_after_the_last_id_of_the_page_before(eu, wish):
 
 async def test_a_patch_of_an_unknown_or_deleted_subscriber_creates_nothing(eu, wish):
     with pytest.raises(UnknownSubscriber, match="nobody"):
-        await replace(eu.connection, eu.schema, "nobody", wish(), by="ann")
+        await replace(eu.connection, eu.schema, "nobody", wish(), seen=1, by="ann")
     await save(eu.connection, eu.schema, "acme", wish(), by="ann")
     await delete(eu.connection, eu.schema, ["acme"], by="ann")
     with pytest.raises(UnknownSubscriber):
-        await replace(eu.connection, eu.schema, "acme", wish(), by="ann")
+        await replace(eu.connection, eu.schema, "acme", wish(), seen=1, by="ann")
     with pytest.raises(UnknownSubscriber):
         await show(eu.connection, eu.schema, "eu", "acme")
     assert await list_subscribers(eu.connection, eu.schema, "eu") == []
@@ -150,9 +150,9 @@ async def test_a_patch_of_an_unknown_or_deleted_subscriber_creates_nothing(eu, w
 
 async def test_a_patch_changes_what_it_names(eu, wish):
     await save(eu.connection, eu.schema, "acme", wish(**EVERYTHING), by="ann")
-    merged = (await spec_of(eu.connection, eu.schema, "eu", "acme")).patched({"concurrency": 2}, RULES)
-    assert (await replace(eu.connection, eu.schema, "acme", merged, by="ann")).change is Change.UPDATED
-    assert await spec_of(eu.connection, eu.schema, "eu", "acme") == wish(**EVERYTHING | {"concurrency": 2})
+    merged = (await spec_of(eu.connection, eu.schema, "eu", "acme"))[0].patched({"concurrency": 2}, RULES)
+    assert (await replace(eu.connection, eu.schema, "acme", merged, seen=1, by="ann")).change is Change.UPDATED
+    assert (await spec_of(eu.connection, eu.schema, "eu", "acme"))[0] == wish(**EVERYTHING | {"concurrency": 2})
 
 
 async def test_a_replaced_secret_signs_beside_the_newest_for_a_day_and_no_longer(eu, wish):

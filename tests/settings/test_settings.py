@@ -88,6 +88,7 @@ def test_every_key_stands_in_the_delivered_file(load):
     text = DEFAULT_FILE.read_text()
     document, settings = tomllib.loads(text), load()
     assert document["http"] == settings.http.model_dump()
+    assert document["log"] == settings.log.model_dump()
     assert document["delivery"] == settings.delivery.model_dump()
     assert document["retention"] == settings.retention.model_dump()
     for name in (
@@ -212,6 +213,16 @@ def test_a_wrong_variable_is_named(load, name, value, why):
     text = refusal_of(load, **{name: value})
     assert text.startswith(name)
     assert why in text
+
+
+def test_every_mistake_is_named_at_once(load):
+    text = "[delivery]\nattempts = 0\nbackof = 1\n[regions.eu]\n[http]\nport = 'x'\n[spam.eggs]\na = 1\n"
+    with pytest.raises(SettingsError) as refusal:
+        load(text, FANOUT_AMQP_URL="http://x", FANOUT__REGIONS__MARS__QUEUE="x", FANOUT_SPEED="9")
+    named = [problem.field.removeprefix("config/fanout.toml: ") for problem in refusal.value.problems]
+    assert sorted(named) == [
+        "FANOUT_AMQP_URL", "FANOUT_SPEED", "FANOUT__REGIONS__MARS__QUEUE", "delivery.attempts", "delivery.backof", "http.port", "spam",
+    ]  # fmt: skip
 
 
 def test_a_clash_is_complained_about_where_somebody_wrote_it(load):

@@ -224,6 +224,22 @@ BEGIN
     ORDER BY v.subscriber_id;
 END $$;
 
+-- replace_subscriber: the same for one that was read at config_version `seen`, and merged with a patch since. Verdict stale, and nothing
+-- was done: somebody else has changed it meanwhile, and would be undone; read it again.
+CREATE FUNCTION {schema}.replace_subscriber(spec jsonb, seen int, by_whom text)
+RETURNS TABLE (subscriber_id text, verdict text, config_version int, generated boolean)
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    LOCK TABLE subscriber IN SHARE ROW EXCLUSIVE MODE;
+    RETURN QUERY
+    SELECT s.subscriber_id, 'stale', d.config_version, false FROM subscriber s JOIN destination d USING (id)
+    WHERE s.subscriber_id = spec ->> 'subscriber_id' AND s.deleted_at IS NULL AND d.config_version <> seen;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT v.* FROM save_subscribers(jsonb_build_array(spec), false, false, by_whom) AS v;
+    END IF;
+END $$;
+
 -- change_settings: replace some settings of one subscriber and leave the rest. The same rules as for a save, since it is one.
 CREATE FUNCTION {schema}.change_settings(whose text, settings jsonb, by_whom text)
 RETURNS TABLE (subscriber_id text, verdict text, config_version int, generated boolean)
