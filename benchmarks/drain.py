@@ -1,6 +1,6 @@
 """Drain rate of one consumer process, and the CPU of the whole system per 1,000 deliveries.
 
-    python -m benchmarks.drain --only ours-rabbitmq,ours-ledger --deliveries 20000 [--repeats 3] [--json]
+    python -m benchmarks.drain --only ours-rabbitmq,ours-ledger --deliveries 20000 --repeats 3 [--json]
 
 The backlog is complete and on disk before the clock starts. Then the consumer starts (ours: scheduler and consumer), and
 the time runs from the first delivery that is done to the last. Contestants take turns, so that a busy minute of the
@@ -10,21 +10,21 @@ machine meets all of them.
 import argparse
 import asyncio
 import functools
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
-from benchmarks import command
 from benchmarks.accounts import Accounts
 from benchmarks.ours import Ours, subscribers, versions
 from benchmarks.peers import PEERS, PeerDrain
 from benchmarks.sampling import Point, middle_rate, per_second, sample, span_of_growth
+from benchmarks.scenario import Document, Scenario, Size, spread, tell
 from benchmarks.servers import Servers, running_servers
-from services.roles import Role
 
 SUBSCRIBERS = 200
 RECEIVER = "receiver"
+OURS_HOW = "everything on: signatures, attempts recorded, metrics scraped, 1 % traced"
+OURS_DURABILITY = "PostgreSQL, fsync on; nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ class Contestant(Protocol):
 class OursDrain:
     """A scheduler and a consumer of ours, over either transport."""
 
-    def __init__(self, transport: str) -> None:
+    def __init__(self, transport: str, consumers: int = 1) -> None:
         self.name = f"ours-{transport}"
         self._transport = transport
-        self.consumer: Role | None = None
+        self._consumers = consumers
 
     async def prepare(self, servers: Servers, deliveries: int) -> int:
         entries = subscribers(SUBSCRIBERS, servers.receiver.url)
@@ -81,8 +81,8 @@ class OursDrain:
 
     async def start(self, accounts: Accounts) -> None:
         accounts.add("scheduler", self._ours.start("scheduler", "eu").pid)
-        self.consumer = self._ours.start("consumer", "eu")
-        accounts.add("consumer", self.consumer.pid)
+        for _ in range(self._consumers):
+            accounts.add("consumer", self._ours.start("consumer", "eu").pid)
 
     async def done(self) -> float:
         return await self._ours.settled()
@@ -135,21 +135,24 @@ async def contestants(names: Sequence[str], servers: Servers) -> dict[str, Calla
         if peer.name not in names or (program := await peer.command()) is None:
             continue
         if (peer.needs_broker and not servers.broker) or (peer.needs_redis and not servers.redis):
-            command.tell(f"{peer.name} is skipped: its server is not installed")
+            tell(f"{peer.name} is skipped: its server is not installed")
             continue
         able[peer.name] = functools.partial(PeerDrain, peer, program)
     return able
 
 
-async def measure(names: Sequence[str], deliveries: int, peer_deliveries: int, repeats: int) -> list[Drain]:
-    drains = []
+async def measure(chosen: argparse.Namespace) -> Document:
+    names = chosen.only.split(",")
+    if unknown := set(names) - set(CONTESTANTS):
+        raise SystemExit(f"unknown: {', '.join(unknown)}; there are {', '.join(CONTESTANTS)}")
+    runs = []
     async with running_servers(redis=any(peer.needs_redis for peer in PEERS if peer.name in names)) as servers:
         able = await contestants(names, servers)
-        for _ in range(repeats):
+        for _ in range(chosen.repeats):
             for name, make in able.items():
-                drains.append(await drain(make(), servers, deliveries if name in OURS else peer_deliveries))
-                command.tell(shown(drains[-1]))
-    return drains
+                runs.append(await drain(make(), servers, chosen.deliveries if name in OURS else chosen.peer_deliveries))
+                tell(shown(runs[-1]))
+    return {"runs": [asdict(run) for run in runs]}
 
 
 def shown(one: Drain) -> str:
@@ -161,32 +164,37 @@ def shown(one: Drain) -> str:
     )
 
 
-def table(drains: Sequence[Drain]) -> str:
-    lines = ["| | drain rate per s | median second | CPU s per 1,000 | runs |", "|---|---|---|---|---|"]
-    for name in dict.fromkeys(each.contestant for each in drains):
-        runs = [each for each in drains if each.contestant == name]
-        rates = sorted(each.rate for each in runs)
+def table(document: Document) -> str:
+    says = {peer.name: (peer.shown, peer.how, peer.durability) for peer in PEERS}
+    says |= {name: (f"**ours**, {name.removeprefix('ours-')}", OURS_HOW, OURS_DURABILITY) for name in OURS}
+    lines = [
+        "| one consumer process | deliveries per s | median second | CPU s per 1,000 | runs | how | kept in; a crash of the machine loses |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(run["contestant"] for run in document["runs"]):
+        runs = [run for run in document["runs"] if run["contestant"] == name]
+        shown_as, how, durability = says[name]
         lines.append(
-            f"| {name} | {statistics.median(rates):,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f}) "
-            f"| {statistics.median(each.middle_rate for each in runs):,.0f} "
-            f"| {statistics.median(each.cpu_ms_in_all for each in runs):.2f} | {len(runs)} of {runs[0].deliveries:,} |"
+            f"| {shown_as} | {spread([run['rate'] for run in runs])} | {spread([run['middle_rate'] for run in runs])} "
+            f"| {spread([run['cpu_ms_in_all'] for run in runs], 2)} | {len(runs)} of {runs[0]['deliveries']:,} | {how} | {durability} |"
         )
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(CONTESTANTS), help=f"of {', '.join(CONTESTANTS)}")
-    parser.add_argument("--deliveries", type=int, default=100_000)
-    parser.add_argument(
-        "--peer-deliveries", type=int, default=10_000, help="theirs: enough for some seconds of an even rate"
-    )
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", action="store_true", help="one document on stdout instead of the table")
-    chosen = parser.parse_args()
-    drains = asyncio.run(measure(chosen.only.split(","), chosen.deliveries, chosen.peer_deliveries, chosen.repeats))
-    command.put(table(drains), [asdict(each) for each in drains], as_json=chosen.json)
-
+SCENARIO = Scenario(
+    "drain",
+    "Drain rate of one consumer process, and CPU of the whole system",
+    "The same messages to the same receiver, from a backlog that is complete and on disk before the clock starts, to the last that is "
+    "done. CPU: user and system time of consumer, scheduler, PostgreSQL, RabbitMQ and Redis; the receiver's is left out.",
+    {
+        "only": Size(",".join(CONTESTANTS), ",".join(CONTESTANTS), f"some of {', '.join(CONTESTANTS)}"),
+        "deliveries": Size(10_000, 100_000, "ours"),
+        "peer_deliveries": Size(3_000, 10_000, "theirs: some seconds of an even rate"),
+        "repeats": Size(1, 3, "turns"),
+    },
+    measure,
+    table,
+)
 
 if __name__ == "__main__":
-    main()
+    SCENARIO.main()

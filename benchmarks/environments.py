@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import HERE
-from benchmarks.command import tell
+from benchmarks.scenario import tell
 
 FOLDER = HERE / ".environments"
 PEERS = HERE / "peers"

@@ -28,6 +28,7 @@ SCRAPE_SECONDS = 5
 PUBLISH_BATCH = 500
 SETTLED = "SELECT coalesce(sum(delivered), 0)::bigint FROM fanout_eu.destination"
 WAITING = "SELECT coalesce(sum(waiting), 0)::bigint FROM fanout_eu.destination"
+OPEN = "SELECT coalesce(sum(waiting + queued + in_flight), 0)::bigint FROM fanout_eu.destination"
 OUTBOX = "SELECT count(*) FROM fanout.outbox WHERE NOT done"
 SERIES = """
 SELECT extract(epoch FROM finished_at)::float8 AS at, count(*) AS n FROM fanout_eu.delivery
@@ -150,6 +151,16 @@ class Ours:
         await self.servers.processes.end(publisher)
         await self.servers.settle_down(self.url)
         return int(await self.watch.fetchval(WAITING))
+
+    async def warm(self) -> None:
+        """Until one version has gone all the way, with the roles that are running."""
+        before = await self.settled()
+        await self.publish(versions(1, name="warm"))
+
+        async def gone() -> bool:
+            return await self.settled() > before and int(await self.watch.fetchval(OPEN)) == 0
+
+        await eventually(gone, 60, "a first version goes all the way")
 
     async def settled(self) -> float:
         """How many deliveries are delivered, by the ledger's own counters."""

@@ -28,7 +28,7 @@ error_log stderr crit;
 pid {folder}/pid;
 events {{ worker_connections 16384; }}
 http {{
-    access_log off;
+    {log}
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/a; fastcgi_temp_path {folder}/b; uwsgi_temp_path {folder}/c;
     scgi_temp_path {folder}/d;
     keepalive_requests 1000000000;
@@ -36,7 +36,7 @@ http {{
     default_type application/json;
     server {{
         listen 127.0.0.1:{port} backlog=8192;
-        location = /-/status {{ stub_status; }}
+        location = /-/status {{ access_log off; stub_status; }}
         location / {{ return 200 '{{"received":true}}'; }}
     }}
 }}
@@ -47,8 +47,9 @@ http {{
 class Nginx:
     """One nginx of one process that answers 200 and counts."""
 
-    def __init__(self, role: Role, port: int) -> None:
-        self._role = role
+    def __init__(self, role: Role, port: int, notes: Path) -> None:
+        self._notes = notes
+        self.role = role
         self._port = port
         self._asked = 0
 
@@ -58,7 +59,7 @@ class Nginx:
 
     @property
     def pid(self) -> int:
-        return self._role.pid
+        return self.role.pid
 
     async def requests(self) -> int:
         """How many it has answered, without ours."""
@@ -69,6 +70,14 @@ class Nginx:
         self._asked += 1
         return int(answer.splitlines()[-2].split()[2]) - self._asked
 
+    def arrivals(self) -> dict[str, float]:
+        """By key, when its first request was answered (which is at once), in seconds since 1970; to the millisecond."""
+        first: dict[str, float] = {}
+        for line in self._notes.read_text().splitlines():
+            moment, _, key = line.split(" ", 2)
+            first.setdefault(key, float(moment))
+        return first
+
     async def answers(self) -> bool:
         try:
             await self.requests()
@@ -77,14 +86,20 @@ class Nginx:
         return True
 
 
-async def start_nginx(processes: Processes, folder: Path) -> Nginx:
+async def start_nginx(processes: Processes, folder: Path, *, noting: bool = False) -> Nginx:
+    """``noting``: it notes the time, the path and the key of each request, for ``arrivals``."""
     program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if program is None:
         raise SystemExit("no nginx: it is the receiver of every measurement (on Debian: apt-get install nginx-light)")
     port = free_port()
     home = Path(tempfile.mkdtemp(prefix="nginx-", dir=folder))
-    (home / "conf").write_text(NGINX.format(folder=home, port=port))
-    nginx = Nginx(processes.start("nginx", [program, "-p", home, "-c", home / "conf"]), port)
+    log = (
+        f"log_format a '$msec $uri $http_idempotency_key'; access_log {home}/arrivals a;"
+        if noting
+        else "access_log off;"
+    )
+    (home / "conf").write_text(NGINX.format(folder=home, port=port, log=log))
+    nginx = Nginx(processes.start("nginx", [program, "-p", home, "-c", home / "conf"]), port, home / "arrivals")
     await eventually(nginx.answers, 10, "nginx answers")
     return nginx
 
