@@ -45,6 +45,12 @@ def resident_bytes(pid: int) -> int:
     return pages * _PAGE
 
 
+def pss_bytes(pid: int) -> int:
+    """Memory of a family, pages that several share divided among them."""
+    rollups = (Path(f"/proc/{each}/smaps_rollup").read_text().splitlines() for each in family(pid))
+    return sum(int(line.split()[1]) * 1024 for lines in rollups for line in lines if line.startswith("Pss:"))
+
+
 def peak_bytes(pid: int) -> int:
     """The most that this one process ever had in memory."""
     status = Path(f"/proc/{pid}/status").read_text()

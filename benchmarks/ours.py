@@ -29,6 +29,10 @@ PUBLISH_BATCH = 500
 SETTLED = "SELECT coalesce(sum(delivered), 0)::bigint FROM fanout_eu.destination"
 WAITING = "SELECT coalesce(sum(waiting), 0)::bigint FROM fanout_eu.destination"
 OPEN = "SELECT coalesce(sum(waiting + queued + in_flight), 0)::bigint FROM fanout_eu.destination"
+DONE_OF = """
+SELECT bool_and(d.waiting + d.queued + d.in_flight = 0 AND d.delivered > 0)
+FROM fanout_eu.destination d JOIN fanout_eu.subscriber s USING (id) WHERE s.subscriber_id LIKE $1
+"""
 OUTBOX = "SELECT count(*) FROM fanout.outbox WHERE NOT done"
 SERIES = """
 SELECT extract(epoch FROM finished_at)::float8 AS at, count(*) AS n FROM fanout_eu.delivery
@@ -158,9 +162,28 @@ class Ours:
         await self.publish(versions(1, name="warm"))
 
         async def gone() -> bool:
-            return await self.settled() > before and int(await self.watch.fetchval(OPEN)) == 0
+            return await self.settled() > before and await self.open() == 0
 
         await eventually(gone, 60, "a first version goes all the way")
+
+    async def first_delivered(self) -> None:
+        """As ``warm``, where some never answer."""
+        await self.publish(versions(1, name="warm"))
+        await self.settled_of("s-%")
+
+    async def settled_of(self, pattern: str) -> None:
+        """Until nothing is open for subscribers with such names, and something was delivered to each."""
+
+        async def gone() -> bool:
+            if int(await self.watch.fetchval(OUTBOX)):
+                return False
+            return bool(await self.watch.fetchval(DONE_OF, pattern))
+
+        await eventually(gone, 120, f"nothing is open for {pattern}")
+
+    async def open(self) -> int:
+        """How many deliveries are not over."""
+        return int(await self.watch.fetchval(OPEN))
 
     async def settled(self) -> float:
         """How many deliveries are delivered, by the ledger's own counters."""
