@@ -17,10 +17,12 @@ CREATE FUNCTION {schema}.wanted(event_types text[], label_texts text[], ages_sec
 LANGUAGE sql STABLE SET search_path = {schema}, pg_temp AS $$
     SELECT array_agg(EXISTS (
         SELECT FROM subscription p JOIN subscriber s ON s.id = p.subscriber
-        WHERE p.pattern = ANY (pattern_candidates(a.event_type)) AND s.deleted_at IS NULL
+        WHERE p.pattern = ANY (a.candidates) AND s.deleted_at IS NULL
           AND s.created_at <= clock_timestamp() - make_interval(secs => a.age)
           AND (s.labels = '{}' OR labels_match(s.labels, a.labels::jsonb))) ORDER BY a.place)
-    FROM unnest(event_types, label_texts, ages_seconds) WITH ORDINALITY AS a(event_type, labels, age, place)
+    FROM (SELECT pattern_candidates(g.event_type) AS candidates, g.labels, g.age, g.place
+          FROM unnest(event_types, label_texts, ages_seconds) WITH ORDINALITY AS g(event_type, labels, age, place)
+          OFFSET 0) AS a   -- OFFSET 0: the candidates are computed once for each version, not once for each subscription
 $$;
 
 -- Home and region disagree on what a number means: home was put back to an earlier state, or this is another home's region.
@@ -75,6 +77,7 @@ DECLARE
     page record;
     found int[];
     room int := budget;
+    candidates text[];   -- computed once: inside the query it would be called for every subscription, whenever the plan is generic
     chosen_versions bigint[] := '{}';
     chosen_destinations int[] := '{}';
     moment timestamptz;
@@ -88,9 +91,10 @@ BEGIN
         ORDER BY x.version_no FOR NO KEY UPDATE OF x
     LOOP
         EXIT WHEN room = 0;
+        candidates := pattern_candidates(page.event_type);
         SELECT coalesce(array_agg(m.id), '{}') INTO found FROM (
             SELECT DISTINCT s.id FROM subscription p JOIN subscriber s ON s.id = p.subscriber
-            WHERE p.pattern = ANY (pattern_candidates(page.event_type)) AND s.id > page.cursor
+            WHERE p.pattern = ANY (candidates) AND s.id > page.cursor
               AND s.deleted_at IS NULL AND s.created_at <= page.accepted_at
               AND (s.labels = '{}' OR labels_match(s.labels, page.labels))
             ORDER BY s.id LIMIT room) AS m;
