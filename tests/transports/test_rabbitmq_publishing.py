@@ -140,3 +140,17 @@ async def test_it_says_how_much_nobody_was_given_yet_over_one_channel_however_of
     await publishing.close()
     with pytest.raises(QueueUnavailable):
         await publishing.ready()
+
+
+async def test_asking_is_enough_to_notice_that_the_queue_was_deleted(place):
+    lost = []
+    topology = Topology(place.exchange, place.queue)
+    publishing = RabbitPublishing(place.url, topology, "tests publishing", on_queue_lost=lambda: lost.append(1))
+    assert await publishing.ready() == 0
+    lost.clear()
+    await place.delete([place.queue])
+    with pytest.raises(QueueUnavailable):
+        await publishing.ready()
+    assert await publishing.ready() == 0
+    assert lost == [1]
+    await publishing.close()

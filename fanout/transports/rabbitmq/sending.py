@@ -12,7 +12,7 @@ from aiormq.exceptions import DeliveryError, PublishError
 from fanout.database.errors import describe
 from fanout.transports.rabbitmq.envelope import CONTENT_TYPE, Headers, bounded
 from fanout.transports.rabbitmq.link import LOST, Link, Session, guarded, within
-from fanout.transports.rabbitmq.refusals import is_forbidden
+from fanout.transports.rabbitmq.refusals import is_forbidden, is_missing
 from fanout.transports.rabbitmq.topology import Topology
 from fanout.transports.transport import QueueUnavailable
 
@@ -34,6 +34,7 @@ class ConfirmedSending:
         self._on_queue_lost = on_queue_lost
         self._exchange: AbstractExchange | None = None
         self._looking: AbstractChannel | None = None
+        self._may_not_look = False
         self.link = Link(url, name, self._furnish)
 
     async def _furnish(self, session: Session) -> None:
@@ -61,14 +62,23 @@ class ConfirmedSending:
             raise QueueUnavailable(f"the broker confirmed nothing within {seconds:g} s") from None
 
     async def ready(self, seconds: float) -> int | None:
-        """What stands in the work queue and was given to nobody; None where we may not ask. Raises ``QueueUnavailable``."""
+        """What stands in the work queue and was given to nobody; None where we may not ask. Raises ``QueueUnavailable``; a queue that
+        is missing is made again by then, or soon.
+        """
+        if self._may_not_look:
+            return None
         try:
             async with asyncio.timeout(seconds):
                 session = await self.link.opened()
+            if await session.is_blocked():  # it answers nothing on this connection
+                raise QueueUnavailable("the broker is blocked: its memory or disk alarm is on")
             return await within(seconds, self._look(session))
         except LOST as error:  # a timeout is among them
             if is_forbidden(error):
+                self._may_not_look = True
                 return None
+            if is_missing(error):
+                self.link.drop("the queue is gone: declaring it again")
             raise QueueUnavailable(f"the broker did not say what is in the queue: {describe(error)}") from error
 
     async def _look(self, session: Session) -> int | None:
