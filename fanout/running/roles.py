@@ -17,14 +17,18 @@ from fanout.database.connection import SteadyConnection
 from fanout.publisher.publisher import RegionPublisher
 from fanout.running.http import serve, url_of
 from fanout.running.regional import ConsumerRole, SchedulerRole
-from fanout.running.schemas import Place, await_schema, home_place, region_place
+from fanout.running.schemas import Place, Unusable, await_schema, home_place, region_place
 from fanout.running.stopping import Stop
 from fanout.settings import RegionSettings, Settings
 from fanout.telemetry.metrics import Figures, Sent
 from fanout.telemetry.tracing import exported_spans
+from fanout.transports.transport import QueueRefused
 
 HURRY_SECONDS = 1.0
 """After a second signal, what still runs is cut off."""
+
+REFUSED_SECONDS = 5.0
+"""After so long a region that refused us is asked again."""
 
 _log = structlog.get_logger()
 
@@ -36,6 +40,8 @@ class Part:
     name: str
     needs: tuple[Place, ...]
     run: Callable[[Stop], Awaitable[None]]
+    region: str = ""
+    """The region that it works for, where it works for one: what is wrong there is no matter of the others (P10)."""
 
 
 @dataclass(slots=True)
@@ -50,16 +56,16 @@ class Process:
         """Every region is a part of its own: one that is away delays no other."""
         for region in settings.regions.values():
             needs = (home_place(settings), region_place(region))
-            self.parts.append(Part(f"publisher {region.name}", needs, _publisher(settings, region)))
+            self.parts.append(Part(f"publisher {region.name}", needs, _publisher(settings, region), region.name))
 
     def add_scheduler(self, settings: Settings, region: RegionSettings) -> None:
         role = SchedulerRole(settings, region)
-        self.parts.append(Part(f"scheduler {region.name}", (region_place(region),), role.run))
+        self.parts.append(Part(f"scheduler {region.name}", (region_place(region),), role.run, region.name))
         self.figures.add_scheduler(region.name, lambda: role.scheduler.figures if role.scheduler else None)
 
     def add_consumer(self, settings: Settings, region: RegionSettings) -> None:
         role = ConsumerRole(settings, region)
-        self.parts.append(Part(f"consumer {region.name}", (region_place(region),), role.run))
+        self.parts.append(Part(f"consumer {region.name}", (region_place(region),), role.run, region.name))
         self.figures.add_consumer(
             region.name,
             # An outcome is a str; Mapping knows that of its values only, not of its keys.
@@ -67,10 +73,11 @@ class Process:
         )
 
     def add_api(self, settings: Settings) -> ASGIApp:
-        """The API answers at once, 503 for what is away; a schema that is behind ends it as it does every role."""
+        """The API answers at once, 503 for what is away; a schema of home that is behind ends it as it does every role."""
         check_binding(settings)
-        for place in (home_place(settings), *map(region_place, settings.regions.values())):
-            self.parts.append(Part(f"api {place.name}", (place,), _until_stopped))
+        self.parts.append(Part("api home", (home_place(settings),), _until_stopped))
+        for region in settings.regions.values():
+            self.parts.append(Part(f"api {region.name}", (region_place(region),), _until_stopped, region.name))
         return create_app(settings, self.figures)
 
     def probes(self) -> ASGIApp:
@@ -111,7 +118,9 @@ async def _run_process(process: Process, app: ASGIApp, listener: socket.socket, 
     _allow_open_files()
     ended = asyncio.Event()
     http = asyncio.create_task(serve(app, listener, ended), name="http")
-    tasks = {asyncio.create_task(_run_part(part, stop), name=part.name): part for part in process.parts}
+    alone = len({part.region for part in process.parts if part.region}) <= 1
+    run = _run_part if alone else _run_part_of_many
+    tasks = {asyncio.create_task(run(part, stop), name=part.name): part for part in process.parts}
     hurry = asyncio.create_task(_cut_off(stop, [*tasks, http]), name="hurry")
     parts = [part.name for part in process.parts]
     _log.info("started", role=process.name, listening=url_of(listener), parts=parts)
@@ -132,6 +141,28 @@ async def _run_process(process: Process, app: ASGIApp, listener: socket.socket, 
         raise RuntimeError(f"a part of {process.name} ended by itself, without an error")
     _log.info("stopped", role=process.name, exit_status=stop.exit_status)
     return stop.exit_status
+
+
+async def _run_part_of_many(part: Part, stop: Stop) -> None:
+    """As ``_run_part``; but what a region refuses (a login, its schema, its queue) ends no process that other regions share: it is
+    told, and asked for again until somebody has mended it.
+    """
+    told = ""
+    while not stop.stopping.is_set():
+        try:
+            await _run_part(part, stop)
+        except (Unusable, QueueRefused) as error:
+            if not part.region or (isinstance(error, Unusable) and error.place.name != part.region):
+                raise
+            why = str(error.why if isinstance(error, Unusable) else error)
+            if why != told:
+                _log.error("region cannot be used, the others go on", part=part.name, region=part.region, error=why)
+            told = why
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REFUSED_SECONDS):
+                    await stop.stopping.wait()
+        else:
+            return
 
 
 async def _run_part(part: Part, stop: Stop) -> None:
