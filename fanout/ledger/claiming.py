@@ -1,15 +1,14 @@
 """claim: from queued to leased, for what the gate lets through."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fanout.database.fetching import Fetches
 from fanout.database.schema import Schema
 from fanout.transports.transport import Reference
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """The right to send one delivery until the lease ends. Everything later that the worker writes carries ``token``."""
 
     delivery_id: int
@@ -43,11 +42,12 @@ async def claim(
     rows = await connection.fetch(
         schema.sql(
             "SELECT id, token, destination_id, version_no, attempt, budget_used, unauthorized_streak, age_seconds, config_version, "
-            "timeout_seconds, wait_seconds, lease_seconds, permits_left FROM {schema}.claim($1, $2, $3, $4)"
+            "timeout_seconds, wait_seconds, lease_seconds, permits_left FROM {schema}.claim($1, $2, $3, $4, $5)"
         ),
         [reference.delivery_id for reference in references],
         [reference.dispatch for reference in references],
+        [reference.destination_id for reference in references],
         worker,
         margin_seconds,
     )
-    return [Lease(*row) for row in rows]
+    return [Lease._make(row) for row in rows]

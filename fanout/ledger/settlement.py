@@ -1,18 +1,15 @@
 """settle: what became of leased deliveries. Complete, retry, throttle, fail, release and expire are one operation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import attrgetter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fanout.database.fetching import Fetches
 from fanout.database.schema import Schema
 from fanout.model.states import Outcome, Reason, State
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """One result, with what it does to the delivery already decided."""
+class Settlement(NamedTuple):
+    """One result, with what it does to the delivery already decided. Its fields stand in the order of the arguments of ``settle``."""
 
     delivery_id: int
     token: int
@@ -71,40 +68,15 @@ def unsent(lease: Leased, state: State = State.WAITING, reason: Reason | None = 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(NamedTuple):
     """What the ledger made of one result."""
 
     delivery_id: int
     settled: bool
     """False: the token was no longer current. The result is kept as late, and changed nothing."""
     destination_id: int
-    permits_left: int
-
-
-_COLUMNS = attrgetter(
-    "delivery_id",
-    "token",
-    "destination_id",
-    "attempt",
-    "sent",
-    "outcome",
-    "state",
-    "reason",
-    "delay_seconds",
-    "counts",
-    "hold_seconds",
-    "expired",
-    "status",
-    "started_ms",
-    "duration_ms",
-    "config_version",
-    "retry_after_seconds",
-    "error",
-    "response_excerpt",
-    "address",
-    "trace_id",
-)
+    permits_left: int | None
+    """Afterwards; None where nothing of this destination was settled."""
 
 
 async def settle(
@@ -114,7 +86,7 @@ async def settle(
 
     ``jitter`` in [0, 1) spreads the pauses of failing destinations; it only adds.
     """
-    columns = zip(*map(_COLUMNS, settlements), strict=True)
+    columns = zip(*settlements, strict=True)
     rows = await connection.fetch(
         schema.sql(
             "SELECT id, settled, destination_id, permits_left FROM {schema}.settle("
@@ -124,4 +96,4 @@ async def settle(
         worker,
         jitter,
     )
-    return [Settled(*row) for row in rows]
+    return [Settled._make(row) for row in rows]

@@ -1,5 +1,6 @@
 """Logs: one JSON object per line, with time, level and event; nothing confidential, and no local variables of a traceback."""
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import Any, TextIO
@@ -9,6 +10,9 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 CENSORED = frozenset({"secret", "secrets", "authorization", "headers", "payload"})
 MASK = "***"
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
+"""Made once: ``json.dumps`` with arguments makes a new one for each line."""
 _DEPTH_MAX = 8
 
 
@@ -27,7 +31,7 @@ def configure_logs(level: str, stream: TextIO) -> None:
         censor,
         _in_reading_order,
     ]
-    line = structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+    line = structlog.processors.JSONRenderer(serializer=_encode)
     structlog.configure(
         processors=[*before, line],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
@@ -44,9 +48,16 @@ def configure_logs(level: str, stream: TextIO) -> None:
     logging.basicConfig(handlers=[handler], level=max(threshold, logging.WARNING), force=True)
 
 
+def _encode(event: EventDict, **_options: object) -> str:
+    return _ENCODER.encode(event)
+
+
 def censor(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """The last line of defence: nobody logs these on purpose, at any depth."""
-    return {name: _censored(name, value, 0) for name, value in event.items()}
+    return {
+        name: value if type(value) in _PLAIN and name.lower() not in CENSORED else _censored(name, value, 0)
+        for name, value in event.items()
+    }
 
 
 def _censored(name: object, value: Any, depth: int) -> Any:

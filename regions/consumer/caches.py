@@ -6,8 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fanout.ledger.sending import DestinationConfig, StoredVersion
+from fanout.model.trace_context import TraceParent
 from fanout.signing import decode_secret
-from regions.egress.request import Target
+from fanout.telemetry.tracing import in_use
+from regions.egress.errors import ForbiddenDestination
+from regions.egress.request import Target, version_lines
 
 PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
 ENTRY_BYTES = 600
@@ -16,15 +19,48 @@ CONFIG_SECONDS_MAX = 300.0
 """A configuration is read again after so long even if its version stands: a replaced secret stops signing by the clock."""
 
 
+@dataclass(slots=True)
+class Sendable:
+    """A version, ready to be sent to anyone: what is the same for each of its deliveries is made once."""
+
+    stored: StoredVersion
+    lines: bytes
+    """Its part of the head of each request."""
+    why: str
+    """Why it cannot be sent to anyone; empty where it can."""
+    published: TraceParent | None
+    sampled: bool
+    """Where nobody traces, the publisher's own flag goes on to the subscriber."""
+
+    @classmethod
+    def of(cls, stored: StoredVersion) -> "Sendable":
+        published = TraceParent.parse(stored.traceparent)
+        sampled = published is not None and published.sampled
+        if published is not None and (tracing := in_use()) is not None:
+            sampled = tracing.samples(published)
+        lines, why = b"", ""
+        try:
+            lines = version_lines(
+                payload=stored.payload or b"",
+                content_type=stored.content_type,
+                shipment_id=stored.shipment_id,
+                version=stored.version,
+                event_type=stored.event_type,
+            )
+        except ForbiddenDestination as error:
+            why = f"the version cannot be sent: {error}"
+        return cls(stored, lines, why, published, sampled)
+
+
 class VersionCache:
     """Immutable versions by number, the least recently used out first, bounded in bytes."""
 
     def __init__(self, bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._entries: OrderedDict[int, StoredVersion] = OrderedDict()
+        self._entries: OrderedDict[int, Sendable] = OrderedDict()
         self.bytes = 0
 
-    def known(self, numbers: Iterable[int]) -> dict[int, StoredVersion]:
+    def known(self, numbers: Iterable[int]) -> dict[int, Sendable]:
         """Of these, the ones in memory."""
         found = {}
         for number in numbers:
@@ -34,17 +70,18 @@ class VersionCache:
                 found[number] = version
         return found
 
-    def put(self, version: StoredVersion) -> None:
-        if version.version_no in self._entries:
-            return
-        self._entries[version.version_no] = version
-        self.bytes += _weight(version)
-        while self.bytes > self._bytes_max and len(self._entries) > 1:
-            self.bytes -= _weight(self._entries.popitem(last=False)[1])
+    def put(self, stored: StoredVersion) -> Sendable:
+        version = self._entries.get(stored.version_no)
+        if version is None:
+            version = self._entries[stored.version_no] = Sendable.of(stored)
+            self.bytes += _weight(version)
+            while self.bytes > self._bytes_max and len(self._entries) > 1:
+                self.bytes -= _weight(self._entries.popitem(last=False)[1])
+        return version
 
 
-def _weight(version: StoredVersion) -> int:
-    return ENTRY_BYTES + len(version.payload or b"")
+def _weight(version: Sendable) -> int:
+    return ENTRY_BYTES + len(version.stored.payload or b"") + len(version.lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,13 @@ from fanout.database.schema import Schema
 from fanout.database.wakeups import Bell
 from fanout.ledger import channels
 from fanout.ledger.claiming import Lease, claim
-from fanout.ledger.sending import StoredVersion, destination_configs, stored_versions
+from fanout.ledger.sending import destination_configs, stored_versions
 from fanout.ledger.settlement import Settlement, settle
 from fanout.loops import Patience, run_steps
 from fanout.model.states import Outcome
 from fanout.settings import DeliveryTable, RegionSettings
 from fanout.transports.transport import Consuming, QueueRefused, QueueUnavailable
-from regions.consumer.caches import ConfigCache, Prepared, VersionCache
+from regions.consumer.caches import ConfigCache, Prepared, Sendable, VersionCache
 from regions.consumer.flight import Flight, fly
 from regions.consumer.lane import Lane
 from regions.consumer.marks import Marks
@@ -238,7 +238,7 @@ class Consumer:
             task.add_done_callback(self._flights.pop)
         self.figures.in_flight_peak = max(self.figures.in_flight_peak, len(self._flights))
 
-    async def _read(self, leases: Sequence[Lease]) -> dict[int, StoredVersion]:
+    async def _read(self, leases: Sequence[Lease]) -> dict[int, Sendable]:
         """The versions of these leases; their configurations are in the cache afterwards."""
         configs = self._configs.missing((lease.destination_id, lease.config_version) for lease in leases)
         if configs:
@@ -247,14 +247,13 @@ class Consumer:
         wanted = {lease.version_no for lease in leases}
         versions = self._versions.known(wanted)
         if len(versions) < len(wanted):
-            for version in await stored_versions(self._reading, self._schema, list(wanted - versions.keys())):
-                versions[version.version_no] = version
-                self._versions.put(version)
+            for stored in await stored_versions(self._reading, self._schema, list(wanted - versions.keys())):
+                versions[stored.version_no] = self._versions.put(stored)
         return versions
 
     # ------------------------------------------------------------------------------------------------ sending
 
-    async def _fly(self, flight: Flight, version: StoredVersion, prepared: Prepared, ticket: Ticket) -> None:
+    async def _fly(self, flight: Flight, version: Sendable, prepared: Prepared, ticket: Ticket) -> None:
         try:
             settlement = await fly(flight, version, prepared, self._sender, self._policy, self._quiet)
         except asyncio.CancelledError:

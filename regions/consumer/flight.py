@@ -7,15 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fanout.ledger.claiming import Lease
-from fanout.ledger.sending import StoredVersion
 from fanout.ledger.settlement import Settlement, unsent
 from fanout.model.identity import delivery_key
 from fanout.model.states import Outcome, Reason, State
-from fanout.model.trace_context import TraceParent
 from fanout.signing import webhook_id
 from fanout.telemetry.attempt_trace import AttemptTrace, trace_of_attempt
-from fanout.telemetry.tracing import in_use
-from regions.consumer.caches import Prepared
+from regions.consumer.caches import Prepared, Sendable
 from regions.decisions.classification import AttemptResult
 from regions.decisions.retry import History, RetryPolicy, fate_of
 from regions.egress.request import Target, build_request
@@ -99,7 +96,7 @@ class Flight:
             error=_explained(result),
             response_excerpt=result.excerpt or None,
             address=result.address,
-            trace_id=self.trace.deliver.trace_id if self.trace else None,
+            trace_id=self.trace.trace_id if self.trace else None,
         )
 
 
@@ -114,21 +111,21 @@ Quiet = Mapping[int, float]
 
 
 async def fly(
-    flight: Flight, version: StoredVersion, prepared: Prepared, sender: Sender, policy: RetryPolicy, quiet: Quiet
+    flight: Flight, version: Sendable, prepared: Prepared, sender: Sender, policy: RetryPolicy, quiet: Quiet
 ) -> Settlement:
     """Send once and decide. Raises only CancelledError; ``flight`` then tells whether anything was written."""
     loop = asyncio.get_running_loop()
     lease = flight.lease
-    if version.payload is None:
+    stored, config, target = version.stored, prepared.config, prepared.target
+    if stored.payload is None:
         return flight.payload_gone()
-    key = delivery_key(version.shipment_id, prepared.config.subscriber_id, version.version)
-    flight.key, flight.subscriber_id, flight.target = key, prepared.config.subscriber_id, prepared.target
-    flight.trace = _trace_of(version, key, lease.attempt)
-    if prepared.target is None:
+    key = delivery_key(stored.shipment_id, config.subscriber_id, stored.version)
+    flight.key, flight.subscriber_id, flight.target = key, config.subscriber_id, target
+    flight.trace = trace = trace_of_attempt(version.published, key, lease.attempt, sampled=version.sampled)
+    if target is None or version.why:
         flight.started_at = loop.time()
-        return flight.concluded(
-            AttemptResult(Outcome.FORBIDDEN, error=prepared.why), policy, prepared.config.config_version
-        )
+        result = AttemptResult(Outcome.FORBIDDEN, error=prepared.why or version.why)
+        return flight.concluded(result, policy, config.config_version)
 
     if lease.wait_seconds > 0:
         await asyncio.sleep(flight.granted_at + lease.wait_seconds - loop.time())
@@ -143,30 +140,16 @@ async def fly(
         return flight.written
 
     request = build_request(
-        prepared.target,
-        payload=version.payload,
-        content_type=version.content_type,
+        target,
+        version.lines,
+        payload=stored.payload,
         key=key,
         webhook_id=webhook_id(key),
         timestamp=int(time.time()),
-        shipment_id=version.shipment_id,
-        version=version.version,
-        event_type=version.event_type,
         attempt=lease.attempt,
-        traceparent=str(flight.trace.post),
+        traceparent=trace.traceparent,
         deadline=deadline,
         may_write=may_write,
     )
-    result = await sender.send(request, retry_statuses=prepared.config.retry_statuses)
-    if result is None:
-        return flight.released()
-    return flight.concluded(result, policy, prepared.config.config_version)
-
-
-def _trace_of(version: StoredVersion, key: str, attempt: int) -> AttemptTrace:
-    """Where nobody traces, the publisher's own flag goes on to the subscriber."""
-    published = TraceParent.parse(version.traceparent)
-    sampled = published is not None and published.sampled
-    if published is not None and (tracing := in_use()) is not None:
-        sampled = tracing.samples(published)
-    return trace_of_attempt(published, key, attempt, sampled=sampled)
+    sent = await sender.send(request, retry_statuses=config.retry_statuses)
+    return flight.released() if sent is None else flight.concluded(sent, policy, config.config_version)

@@ -57,7 +57,7 @@ class Marks:
             is_late = settlement.delivery_id in late
             write = log.info if settlement.outcome is Outcome.DELIVERED and not is_late else log.warning
             write("attempt", **self._line(flight, settlement, late=is_late))
-            if tracing is not None and flight.trace is not None and flight.trace.deliver.sampled:
+            if tracing is not None and flight.trace is not None and flight.trace.sampled:
                 done = self._attempted(flight, settlement, clock_ns, late=is_late)
                 tracing.attempted(self._system, self._queue, self._region, done)
 
@@ -102,7 +102,7 @@ class Marks:
             scheme=target.origin.scheme if target else None,
             host=target.origin.host if target else None,
             port=target.origin.port if target else None,
-            path=target.url.path if target else None,
+            path=target.path if target else None,
             peer=settlement.address,
             status=settlement.status,
             error=settlement.error,

@@ -72,6 +72,11 @@ class AttemptResult:
     address: str | None = None
 
 
+def delivered(status: int, body: bytes, address: str | None) -> AttemptResult:
+    """Any 2xx."""
+    return AttemptResult(Outcome.DELIVERED, status, excerpt=body[:EXCERPT_BYTES_DELIVERED], address=address)
+
+
 def classify_response(
     status: int,
     headers: Sequence[tuple[bytes, bytes]],
@@ -89,7 +94,7 @@ def classify_response(
     is no HTTP status; 401 and 403 stay ``unauthorized`` (retried twice) unless they are in the set.
     """
     if 200 <= status <= 299:  # noqa: PLR2004 - as everywhere below, the classes of RFC 9110
-        return AttemptResult(Outcome.DELIVERED, status, excerpt=body[:EXCERPT_BYTES_DELIVERED], address=address)
+        return delivered(status, body, address)
     outcome, error = _outcome(status, retry_statuses)
     retry_after = location = None
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):

@@ -2,23 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import cast
 
 from regions.decisions.classification import Phase
 from regions.egress.errors import BadResponse, ConnectionBroken, DeadlineExceeded, EgressError, NotSent, describe
+from regions.egress.exchange import Origin
 from regions.egress.response import ResponseReader
 
 PIECE_BYTES = 64 * 1024
 """A request up to this size is one write. The rest of a larger one follows as the socket takes it, so a connection never
 holds a second copy of a large payload, and an early answer ends the writing."""
-
-
-class Origin(NamedTuple):
-    """What connections are kept apart by. ``host`` is an A-label name or an address, without brackets."""
-
-    scheme: str
-    host: str
-    port: int
 
 
 class Connection(asyncio.Protocol):

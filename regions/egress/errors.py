@@ -1,6 +1,6 @@
 """What can go wrong on the way to a subscriber, typed by what the ledger must know. Foreign exceptions are mapped here only.
 
-EgressError                       (an httpx2.TransportError)
+EgressError
   · NotSent                       the caller's ``may_write`` said no: nothing was written, the lease can be released
   · ForbiddenDestination          the endpoint cannot be used, or none of its addresses is allowed
   · ResolveFailed                 the name has no address, or nobody answered
@@ -15,12 +15,10 @@ import errno
 import os
 import ssl
 
-import httpx2
-
 from regions.decisions.classification import Failure, Phase
 
 
-class EgressError(httpx2.TransportError):
+class EgressError(Exception):
     """Carries the facts that decide the outcome. The message is for a person and holds neither header values nor URLs."""
 
     phase: Phase = Phase.CONNECT

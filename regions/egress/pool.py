@@ -3,7 +3,8 @@
 import asyncio
 from collections import OrderedDict, deque
 
-from regions.egress.connection import Connection, Origin
+from regions.egress.connection import Connection
+from regions.egress.exchange import Origin
 
 
 class IdlePool:

@@ -1,56 +1,33 @@
-"""HTTP/1.1 to subscribers over connections of ours, behind the seam that httpx defines for transports."""
+"""HTTP/1.1 to subscribers over connections of ours."""
 
 import asyncio
 import contextlib
-import re
 import socket
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Final
 
-import httpx2
-
 from regions.decisions.classification import Phase
-from regions.egress.connection import Connection, Origin
-from regions.egress.errors import (
-    DeadlineExceeded,
-    EgressError,
-    ForbiddenDestination,
-    connect_error,
-    describe,
-    tls_error,
-)
+from regions.egress.connection import Connection
+from regions.egress.errors import DeadlineExceeded, EgressError, connect_error, describe, tls_error
+from regions.egress.exchange import Answered, Origin, Outgoing
 from regions.egress.guard import Address, AddressGuard, read_literal
 from regions.egress.pool import IdlePool
 from regions.egress.resolver import Resolver
-from regions.egress.response import ResponseReader
 from regions.egress.tls import tls_context
 
-DEFAULT_DEADLINE_SECONDS = 15.0
 CLOSE_SECONDS_MAX = 1.0
 
-_HEADERS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: (?:[^\x00-\x1f\x7f]|\t)*\r\n)*\r\n")
-_TARGET = re.compile(rb"/[\x21-\x7e]*")
 _CLOSING: Final = "this process is closing its connections"
-_PORTS: Final = {"http": 80, "https": 443}
 
 
-class WireTransport(httpx2.AsyncBaseTransport):
-    """Sends one request and returns one response that is already read (at most 16 KiB of it). Never retries, never redirects.
+class WireTransport:
+    """An ``Exchange``: sends one request and returns one response that is already read (at most 16 KiB of it).
 
-    Understands three ``extensions`` of a request:
-
-    ``deadline``   when everything must be over, in seconds of ``loop.time()``: resolving, connecting, TLS, writing and reading
-    ``may_write``  ``() -> bool``, called in the very step that writes the first byte; False raises ``NotSent``
-    ``origin``     an ``Origin`` that was prepared from the URL
-
-    Sets ``address``, ``reused`` and ``timings`` (``connect_ms``, ``first_byte_ms``, ``total_ms``) on the response. Raises only
-    ``EgressError`` and, when cancelled, ``CancelledError``: the connection is closed then, and no other request suffers.
-    The number of requests at once is the caller's to limit: there is a connection for each, and idle ones are bounded.
+    When cancelled, the connection is closed, and no other request suffers. The number of requests at once is the caller's to
+    limit: there is a connection for each, and idle ones are bounded.
     """
-
-    keeps_deadline: Final = True
 
     def __init__(
         self,
@@ -59,7 +36,7 @@ class WireTransport(httpx2.AsyncBaseTransport):
         ca_file: Path | None = None,
         resolver: Resolver | None = None,
         idle_seconds: float = 4.0,
-        idle_per_origin_max: int = 64,
+        idle_per_origin_max: int = 500,
         idle_max: int = 1000,
     ) -> None:
         self._guard = AddressGuard(allow_networks)
@@ -83,22 +60,18 @@ class WireTransport(httpx2.AsyncBaseTransport):
     def idle_connections(self) -> int:
         return 0 if self._pool is None else len(self._pool)
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        pool = self._start()
+    async def exchange(self, outgoing: Outgoing) -> Answered:
+        """Raises only ``EgressError`` and, when cancelled, ``CancelledError``."""
+        pool = self._pool if self._pool is not None and not self._closed else self._start()
         assert self._loop is not None
         started = self._loop.time()
-        extensions = request.extensions
         connection: Connection | None = None
         used_before = 0
         try:
-            deadline: float = extensions.get("deadline") or started + DEFAULT_DEADLINE_SECONDS
-            origin: Origin = extensions.get("origin") or origin_of(request.url)
-            head = _head_of(request)
-            body = request.read() if isinstance(request.stream, httpx2.ByteStream) else await request.aread()
-            connection = pool.take(origin) or await self._connect(origin, deadline)
+            connection = pool.take(outgoing.origin) or await self._connect(outgoing.origin, outgoing.deadline)
             connected = self._loop.time()
             used_before = connection.used
-            reader = await connection.exchange(head, body, deadline, extensions.get("may_write"))
+            reader = await connection.exchange(outgoing.head, outgoing.body, outgoing.deadline, outgoing.may_write)
         except EgressError:
             raise
         except Exception as error:  # a class nobody expected: what counts is whether the subscriber may have got it
@@ -112,7 +85,18 @@ class WireTransport(httpx2.AsyncBaseTransport):
                     pool.put(connection)
                 else:
                     connection.abort()
-        return _response(request, reader, connection, used_before > 0, started, connected, self._loop.time())
+        ended = self._loop.time()
+        assert reader.status is not None
+        return Answered(
+            reader.status,
+            reader.headers,
+            bytes(reader.body),
+            connection.address,
+            used_before > 0,
+            (connected - started) * 1e3,
+            ((connection.first_byte_at or ended) - started) * 1e3,
+            (ended - started) * 1e3,
+        )
 
     async def aclose(self) -> None:
         """Close every connection; requests in flight fail as broken. Returns when the sockets are closed, in 1 s at the most."""
@@ -208,31 +192,6 @@ class WireTransport(httpx2.AsyncBaseTransport):
             self._all_lost.set()
 
 
-def origin_of(url: httpx2.URL) -> Origin:
-    """Raises ``ForbiddenDestination`` for what is no http(s) URL with a host and a possible port."""
-    scheme, host = url.scheme, url.raw_host.decode("ascii")
-    if scheme not in _PORTS or not host:
-        raise ForbiddenDestination("the endpoint is not an http or https URL with a host")
-    port = url.port if url.port is not None else _PORTS[scheme]
-    if not 0 < port <= 65_535:  # noqa: PLR2004 - TCP's
-        raise ForbiddenDestination(f"port {port} does not exist")
-    return Origin(scheme, host, port)
-
-
-def _head_of(request: httpx2.Request) -> bytes:
-    target = request.url.raw_path
-    headers = request.headers.raw
-    lines = b"".join([b"%b: %b\r\n" % field for field in headers]) + b"\r\n"
-    # The count catches a value that brings a whole header line of its own, which the pattern cannot see.
-    if not _HEADERS.fullmatch(lines) or lines.count(b"\n") != len(headers) + 1:
-        raise ForbiddenDestination(
-            "a header of this subscriber cannot be sent: name or value has a forbidden character"
-        )
-    if not _TARGET.fullmatch(target):
-        raise ForbiddenDestination("the path of the endpoint cannot be sent")
-    return b"%b %b HTTP/1.1\r\n%b" % (request.method.encode("ascii"), target, lines)
-
-
 async def _connect_tcp(loop: asyncio.AbstractEventLoop, address: Address, port: int) -> socket.socket:
     family = socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET
     connecting = socket.socket(family, socket.SOCK_STREAM)
@@ -244,31 +203,3 @@ async def _connect_tcp(loop: asyncio.AbstractEventLoop, address: Address, port: 
         connecting.close()
         raise
     return connecting
-
-
-def _response(
-    request: httpx2.Request,
-    reader: ResponseReader,
-    connection: Connection,
-    reused: bool,
-    started: float,
-    connected: float,
-    ended: float,
-) -> httpx2.Response:
-    assert reader.status is not None
-    first_byte = connection.first_byte_at or ended
-    return httpx2.Response(
-        reader.status,
-        headers=reader.headers,
-        stream=httpx2.ByteStream(bytes(reader.body)),
-        request=request,
-        extensions={
-            "address": connection.address,
-            "reused": reused,
-            "timings": {
-                "connect_ms": (connected - started) * 1e3,
-                "first_byte_ms": (first_byte - started) * 1e3,
-                "total_ms": (ended - started) * 1e3,
-            },
-        },
-    )

@@ -11,7 +11,7 @@ import uvloop
 from fanout.signing import webhook_id
 from regions.decisions.classification import AttemptResult, classify_failure
 from regions.egress.errors import ForbiddenDestination
-from regions.egress.request import Target, build_request
+from regions.egress.request import Target, build_request, version_lines
 from regions.egress.sender import Sender
 from regions.egress.transport import WireTransport
 
@@ -69,16 +69,20 @@ def send(transport: WireTransport) -> Send:
             target = Target(url, [b"k" * 32], own_headers)
         except ForbiddenDestination as error:
             return classify_failure(error.failure())
-        request = build_request(
-            target,
+        lines = version_lines(
             payload=payload,
             content_type="application/json",
-            key=KEY,
-            webhook_id=webhook_id(KEY),
-            timestamp=1_800_000_000,
             shipment_id="S-1",
             version=3,
             event_type="shipment.departed",
+        )
+        request = build_request(
+            target,
+            lines,
+            payload=payload,
+            key=KEY,
+            webhook_id=webhook_id(KEY),
+            timestamp=1_800_000_000,
             attempt=2,
             traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             deadline=asyncio.get_running_loop().time() + seconds,

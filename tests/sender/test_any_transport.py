@@ -11,6 +11,9 @@ from fanout.model.states import Outcome
 from regions.decisions.classification import AttemptResult, Phase
 from regions.egress.connection import Connection
 from regions.egress.errors import EgressError, describe
+from regions.egress.exchange import Outgoing
+from regions.egress.over_httpx import OverHttpx
+from regions.egress.request import Target
 from regions.egress.sender import Sender
 from regions.egress.transport import WireTransport
 
@@ -37,14 +40,10 @@ class Scripted(httpx2.AsyncBaseTransport):
 
 
 async def attempt(act: Callable[[], object], seconds: float = 0.2) -> AttemptResult | None:
-    request = httpx2.Request(
-        "POST",
-        "https://a.example/",
-        content=b"{}",
-        headers={"X-Key": SECRET},
-        extensions={"deadline": asyncio.get_running_loop().time() + seconds},
-    )
-    return await Sender(Scripted(act)).send(request, retry_statuses=None)
+    target = Target("https://a.example/", [b"k"], [("X-Key", SECRET)])
+    deadline = asyncio.get_running_loop().time() + seconds
+    request = Outgoing(target.endpoint, target.origin, target.first + target.last, b"{}", deadline)
+    return await Sender(OverHttpx(Scripted(act))).send(request, retry_statuses=None)
 
 
 @pytest.mark.parametrize(

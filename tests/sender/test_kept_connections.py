@@ -3,20 +3,24 @@
 import asyncio
 import gc
 import random
+from collections.abc import Callable
 
-import httpx2
 import pytest
 
 from fanout.model.states import Outcome
 from regions.egress.errors import ConnectionBroken, EgressError, NotSent
+from regions.egress.exchange import Answered, Outgoing
+from regions.egress.request import Target
 from regions.egress.transport import WireTransport
 
 from .conftest import LOOPBACK, Send
 from .hostile import OK, Close, Got, Wire, answer, receiver
 
 
-def post(url: str, **extensions: object) -> httpx2.Request:
-    return httpx2.Request("POST", url, content=b"{}", extensions=extensions)
+def post(url: str, may_write: Callable[[], bool] | None = None) -> Outgoing:
+    target = Target(url, [b"k"])
+    head = target.first + b"Content-Length: 2\r\n" + target.last
+    return Outgoing(url, target.origin, head, b"{}", asyncio.get_running_loop().time() + 15, may_write)
 
 
 async def test_one_connection_serves_many_requests_in_a_row(send: Send, transport: WireTransport) -> None:
@@ -29,13 +33,13 @@ async def test_one_connection_serves_many_requests_in_a_row(send: Send, transpor
 
 async def test_the_response_tells_address_reuse_and_timings(transport: WireTransport) -> None:
     async with receiver(answer(OK)) as there:
-        first = await transport.handle_async_request(post(there.url()))
-        second = await transport.handle_async_request(post(there.url()))
-    assert (first.extensions["address"], first.extensions["reused"]) == ("127.0.0.1", False)
-    assert second.extensions["reused"] is True
-    for timings in (first.extensions["timings"], second.extensions["timings"]):
-        assert 0 <= timings["connect_ms"] <= timings["first_byte_ms"] <= timings["total_ms"] < 5000
-    assert await first.aread() == b"ok"
+        first = await transport.exchange(post(there.url()))
+        second = await transport.exchange(post(there.url()))
+    assert (first.address, first.reused) == ("127.0.0.1", False)
+    assert second.reused is True
+    for each in (first, second):
+        assert 0 <= each.connect_ms <= each.first_byte_ms <= each.total_ms < 5000
+    assert first.body == b"ok"
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -108,7 +112,7 @@ async def test_bytes_nobody_asked_for_close_an_idle_connection(send: Send, trans
 async def test_an_idle_connection_is_closed_after_its_time() -> None:
     transport = WireTransport(allow_networks=LOOPBACK, idle_seconds=0.1)
     async with receiver(answer(OK)) as there:
-        await transport.handle_async_request(post(there.url()))
+        await transport.exchange(post(there.url()))
         assert there.open == 1
         await there.until(lambda: there.open == 0)
     assert transport.open_connections == 0
@@ -124,7 +128,7 @@ async def test_idle_connections_are_bounded_per_origin_and_in_total() -> None:
 
     async with receiver(slow) as one, receiver(slow) as two:
         for there, idle in ((one, 2), (two, 3)):
-            await asyncio.gather(*[transport.handle_async_request(post(there.url())) for _ in range(6)])
+            await asyncio.gather(*[transport.exchange(post(there.url())) for _ in range(6)])
             assert transport.idle_connections == idle
         await one.until(lambda: one.open == 1)  # the oldest of the first had to go
         await two.until(lambda: two.open == 2)
@@ -141,7 +145,7 @@ async def test_a_request_that_may_not_be_written_is_not_sent_and_costs_no_connec
         result = await send(there.url(), may_write=lambda: True)
         assert await send(there.url(), may_write=lambda: False) is None
         with pytest.raises(NotSent) as refused:
-            await transport.handle_async_request(post(there.url(), may_write=lambda: False))
+            await transport.exchange(post(there.url(), may_write=lambda: False))
         assert not refused.value.written
         assert (there.connections, len(there.got)) == (1, 1)
     assert result is not None
@@ -176,7 +180,7 @@ async def test_a_storm_of_cancellations_leaves_the_transport_healthy(transport: 
         async def one() -> None:
             try:
                 async with asyncio.timeout(dice.uniform(0, 0.012)):
-                    await transport.handle_async_request(post(there.url()))
+                    await transport.exchange(post(there.url()))
             except (TimeoutError, ConnectionBroken):
                 pass
 
@@ -188,11 +192,10 @@ async def test_a_storm_of_cancellations_leaves_the_transport_healthy(transport: 
         await there.until(lambda: there.open == transport.idle_connections)
         assert transport.open_connections == transport.idle_connections
         answers = await asyncio.gather(
-            *[transport.handle_async_request(post(there.url())) for _ in range(20)], return_exceptions=True
+            *[transport.exchange(post(there.url())) for _ in range(20)], return_exceptions=True
         )
         assert all(
-            isinstance(each, httpx2.Response) or (isinstance(each, ConnectionBroken) and each.reused)
-            for each in answers
+            isinstance(each, Answered) or (isinstance(each, ConnectionBroken) and each.reused) for each in answers
         )
     gc.collect()  # a socket that was lost track of would warn, and warnings are errors
 
@@ -202,7 +205,7 @@ async def test_cancelling_in_the_tls_handshake_closes_the_socket(transport: Wire
         await wire.gone()
 
     async with receiver(answer(OK), on_connect=silent) as there:
-        request = asyncio.create_task(transport.handle_async_request(post(f"https://127.0.0.1:{there.port}/")))
+        request = asyncio.create_task(transport.exchange(post(f"https://127.0.0.1:{there.port}/")))
         await there.until(lambda: there.open == 1)
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -219,13 +222,13 @@ async def test_closing_ends_requests_in_flight_as_broken_and_refuses_new_ones() 
         await wire.gone()
 
     async with receiver(never) as there:
-        request = asyncio.create_task(transport.handle_async_request(post(there.url())))
+        request = asyncio.create_task(transport.exchange(post(there.url())))
         await there.until(lambda: len(there.got) == 1)
         await transport.aclose()
         with pytest.raises(ConnectionBroken):
             await request
         with pytest.raises(EgressError, match="closing") as refused:
-            await transport.handle_async_request(post(there.url()))
+            await transport.exchange(post(there.url()))
         assert not refused.value.written
     assert transport.open_connections == 0
     await transport.aclose()

@@ -66,7 +66,9 @@ async def test_a_receiver_that_does_not_read_is_cut_off_and_the_request_may_have
         await asyncio.sleep(5)
 
     async with receiver(answer(OK), on_connect=deaf) as there:
-        result = await send(there.url(), b"x" * (32 << 20), seconds=SECONDS)
+        result = await send(
+            there.url(), b"x" * (16 << 20), seconds=1.5
+        )  # what is signed takes its time on a busy machine
     assert result is not None
     assert (result.outcome, result.error) == (
         Outcome.UNKNOWN,

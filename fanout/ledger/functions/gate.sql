@@ -13,9 +13,11 @@
 --   episode    results of attempts leased before the last cut neither cut again nor grow the window, and no result shortens a hold.
 --   giving up  a destination that has failed for five days without a success is disabled.
 
+-- STABLE, all of them, because adding an interval to a time is: declared IMMUTABLE, they would be called and not inlined.
+
 -- How many requests may begin within the next second, by the rate alone.
 CREATE FUNCTION {schema}.gate_slots(rate_per_second real, rate_next_at timestamptz, moment timestamptz)
-RETURNS int LANGUAGE sql IMMUTABLE AS $$
+RETURNS int LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN rate_per_second IS NULL THEN 1000000
                 ELSE greatest(0, 1 + floor(rate_per_second * (1 - greatest(0, coalesce(extract(epoch FROM rate_next_at - moment), 0)))))::int
            END
@@ -23,13 +25,13 @@ $$;
 
 -- From when on something may be leased again, as far as hold and rate are concerned.
 CREATE FUNCTION {schema}.gate_opens_at(hold_until timestamptz, rate_next_at timestamptz, moment timestamptz)
-RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
+RETURNS timestamptz LANGUAGE sql STABLE AS $$
     SELECT greatest(moment, hold_until, rate_next_at - interval '1 second')
 $$;
 
 -- Has it failed for so long that it is not tried any more?
 CREATE FUNCTION {schema}.gate_gives_up(failing_since timestamptz, moment timestamptz)
-RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT coalesce(failing_since <= moment - interval '5 days', false)
 $$;
 
@@ -38,7 +40,7 @@ $$;
 CREATE FUNCTION {schema}.gate_room(
     send_window int, concurrency int, probation boolean, hold_until timestamptz, rate_per_second real, rate_next_at timestamptz,
     in_flight int, queued int, moment timestamptz)
-RETURNS int LANGUAGE sql IMMUTABLE AS $$
+RETURNS int LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN hold_until > moment THEN 0
                 ELSE greatest(0, least(
                     CASE WHEN probation THEN 1
@@ -50,7 +52,7 @@ $$;
 CREATE FUNCTION {schema}.gate_permits(
     send_window int, concurrency int, hold_until timestamptz, rate_per_second real, rate_next_at timestamptz, paused_at timestamptz,
     disabled_at timestamptz, in_flight int, moment timestamptz)
-RETURNS int LANGUAGE sql IMMUTABLE AS $$
+RETURNS int LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN hold_until > moment OR paused_at IS NOT NULL OR disabled_at IS NOT NULL THEN 0
                 ELSE greatest(0, least(least(send_window, concurrency) - in_flight,
                                        {schema}.gate_slots(rate_per_second, rate_next_at, moment))) END
@@ -65,7 +67,7 @@ CREATE FUNCTION {schema}.gate_after(
     throttled_plainly boolean, moment timestamptz, jitter float8)
 RETURNS TABLE (next_window int, next_probation boolean, next_hold_until timestamptz, next_hold_why text, next_cut_at timestamptz,
                next_fail_streak int, next_throttle_streak int)
-LANGUAGE sql IMMUTABLE AS $$
+LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN pause.extends OR broken.yes THEN 1
                 WHEN throttles > 0 THEN greatest(1, send_window / 2)
                 ELSE greatest(1, least(concurrency, send_window + successes)) END,

@@ -9,7 +9,7 @@
 -- others wait their turn where they cost nothing.
 CREATE FUNCTION {schema}.promote(most_destinations int, most_probes int)
 RETURNS TABLE (id bigint, dispatch int, destination_id int, probation boolean)
-LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     picked int[];

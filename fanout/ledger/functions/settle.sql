@@ -6,32 +6,36 @@
 --
 -- Safe under concurrency: a result counts only while its token is current (P5); what comes later is kept apart and changes nothing.
 -- A repeat after a lost answer to COMMIT finds its own attempt, and does nothing.
+--
+-- Joined by hashing, as the claim is. permits_left is null where nothing of the destination was settled.
 CREATE FUNCTION {schema}.settle(
     ids bigint[], tokens int[], destinations int[], attempts_n int[], sents boolean[], outcomes text[], states text[], reasons text[],
     delays float8[], counts boolean[], holds float8[], expireds boolean[], statuses int[], started_ms int[], durations_ms int[],
     config_versions int[], retry_afters float8[], errors text[], excerpts bytea[], addresses text[], trace_ids text[],
     settler text, jitter float8)
 RETURNS TABLE (id bigint, settled boolean, destination_id int, permits_left int)
-LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET enable_nestloop = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     moment timestamptz;
     any_ordered boolean;
+    settled_ids bigint[];
+    settled_at int[];
+    permits int[];
 BEGIN
     SELECT bool_or(l.ordering <> 'any') INTO any_ordered
     FROM (SELECT ordering FROM destination WHERE id = ANY (destinations) ORDER BY id FOR NO KEY UPDATE) AS l;
     moment := clock_timestamp();
 
-    RETURN QUERY
     WITH result AS MATERIALIZED (
-        SELECT r.id, r.token, r.destination_id, r.n, r.sent, r.outcome::attempt_outcome AS outcome, r.state::delivery_state AS state,
+        SELECT r.id, r.token, r.n, r.sent, r.outcome::attempt_outcome AS outcome, r.state::delivery_state AS state,
                r.reason::death_reason AS reason, r.delay, r.counts, r.hold, r.expired, r.status, r.started_ms, r.duration_ms,
                r.config_version, r.retry_after, r.error, r.excerpt, r.address, r.trace_id
-        FROM unnest(ids, tokens, destinations, attempts_n, sents, outcomes, states, reasons, delays, counts, holds, expireds, statuses,
+        FROM unnest(ids, tokens, attempts_n, sents, outcomes, states, reasons, delays, counts, holds, expireds, statuses,
                     started_ms, durations_ms, config_versions, retry_afters, errors, excerpts, addresses, trace_ids)
-             AS r(id, token, destination_id, n, sent, outcome, state, reason, delay, counts, hold, expired, status,
+             AS r(id, token, n, sent, outcome, state, reason, delay, counts, hold, expired, status,
                   started_ms, duration_ms, config_version, retry_after, error, excerpt, address, trace_id)
-    ), settled AS (
+    ), done AS (
         UPDATE delivery y SET
             state = r.state, reason = r.reason, lease_until = NULL, worker = NULL,
             finished_at = CASE WHEN r.state IN ('delivered', 'dead') THEN moment END,
@@ -44,9 +48,7 @@ BEGIN
                                   WHEN NOT r.sent OR r.outcome = 'throttled' THEN y.expired_streak ELSE 0 END
         FROM result r
         WHERE y.id = ANY (ids) AND y.id = r.id AND y.state = 'leased' AND y.dispatch = r.token
-        RETURNING y.id, y.destination_id, y.leased_at
-    ), done AS MATERIALIZED (
-        SELECT r.*, s.leased_at FROM settled s JOIN result r ON r.id = s.id
+        RETURNING y.destination_id, y.leased_at, r.*
     ), recorded AS (
         INSERT INTO attempt (delivery_id, n, token, outcome, status, started_at, duration_ms, config_version, retry_after_seconds,
                              expired, worker, address, trace_id, error, response_excerpt)
@@ -54,23 +56,19 @@ BEGIN
                coalesce(r.duration_ms, (extract(epoch FROM moment - r.leased_at) * 1000)::int), r.config_version, r.retry_after,
                r.expired, settler, r.address, r.trace_id, r.error, r.excerpt
         FROM done r WHERE r.sent ORDER BY r.id
-    ), late AS (
-        INSERT INTO late_result (delivery_id, n, token, outcome, status, duration_ms, config_version, worker, address, trace_id,
-                                 error, response_excerpt)
-        SELECT r.id, r.n, r.token, r.outcome, r.status, coalesce(r.duration_ms, 0), r.config_version, settler, r.address, r.trace_id,
-               r.error, r.excerpt
-        FROM result r
-        WHERE r.sent AND NOT r.expired AND NOT EXISTS (SELECT FROM settled s WHERE s.id = r.id)
-          AND NOT EXISTS (SELECT FROM attempt a WHERE a.delivery_id = r.id AND a.n = r.n AND a.token = r.token AND NOT a.expired)
-        ON CONFLICT DO NOTHING
-        RETURNING delivery_id
+    ), gate AS MATERIALIZED (
+        SELECT * FROM destination WHERE id = ANY (destinations)
+    ), told_of AS (
+        SELECT r.*, r.sent AND (d.cut_at IS NULL OR r.leased_at > d.cut_at) AS fresh,
+               r.sent AND NOT r.expired AND r.outcome NOT IN ('delivered', 'throttled') AS failure,
+               gate_gives_up(d.failing_since, moment) AS gives_up
+        FROM done r JOIN gate d ON d.id = r.destination_id
     ), tally AS MATERIALIZED (
-        SELECT g.destination_id, count(t.id)::int AS n,
+        SELECT t.destination_id, count(*)::int AS n,
                count(*) FILTER (WHERE t.state = 'delivered') AS delivered,
                count(*) FILTER (WHERE t.state = 'dead') AS dead,
                count(*) FILTER (WHERE t.state = 'waiting') AS waiting,
                count(*) FILTER (WHERE t.sent AND t.outcome = 'unknown') AS unknowns,
-               count(l.delivery_id) AS lates,
                count(*) FILTER (WHERE t.fresh AND t.outcome = 'delivered')::int AS successes,
                count(*) FILTER (WHERE t.fresh AND t.outcome IN ('redirected', 'gone', 'unauthorized', 'rejected'))::int AS answers,
                count(*) FILTER (WHERE t.fresh AND NOT t.expired
@@ -79,20 +77,15 @@ BEGIN
                max(t.hold) FILTER (WHERE t.outcome = 'throttled') AS hold_seconds,
                coalesce(bool_or(t.outcome = 'throttled' AND t.hold IS NULL), false) AS throttled_plainly,
                coalesce(bool_or(t.sent AND t.outcome = 'delivered'), false) AS any_success,
-               coalesce(bool_or(t.sent AND NOT t.expired AND t.outcome NOT IN ('delivered', 'throttled')), false) AS any_failure,
+               coalesce(bool_or(t.failure), false) AS any_failure,
                CASE WHEN bool_or(t.sent AND t.outcome = 'gone') THEN 'gone'
-                    WHEN bool_or(t.gives_up AND t.sent AND NOT t.expired AND t.outcome NOT IN ('delivered', 'throttled'))
-                         AND NOT bool_or(t.sent AND t.outcome = 'delivered') THEN 'disabled' END::death_reason AS closes
-        FROM result g
-        LEFT JOIN LATERAL (
-            SELECT x.*, x.sent AND (d.cut_at IS NULL OR x.leased_at > d.cut_at) AS fresh, gate_gives_up(d.failing_since, moment) AS gives_up
-            FROM done x JOIN destination d ON d.id = x.destination_id WHERE x.id = g.id) AS t ON true
-        LEFT JOIN late l ON l.delivery_id = g.id
-        GROUP BY g.destination_id
+                    WHEN bool_or(t.gives_up AND t.failure) AND NOT bool_or(t.sent AND t.outcome = 'delivered') THEN 'disabled'
+               END::death_reason AS closes
+        FROM told_of t GROUP BY t.destination_id
     ), gated AS (
         UPDATE destination d SET
             in_flight = d.in_flight - t.n, delivered = d.delivered + t.delivered, dead = d.dead + t.dead,
-            waiting = d.waiting + t.waiting, unknown_attempts = d.unknown_attempts + t.unknowns, late_results = d.late_results + t.lates,
+            waiting = d.waiting + t.waiting, unknown_attempts = d.unknown_attempts + t.unknowns,
             send_window = g.next_window, probation = g.next_probation, hold_until = g.next_hold_until, hold_why = g.next_hold_why,
             cut_at = g.next_cut_at, fail_streak = g.next_fail_streak, throttle_streak = g.next_throttle_streak,
             last_success_at = CASE WHEN t.any_success THEN moment ELSE d.last_success_at END,
@@ -104,11 +97,11 @@ BEGIN
                                WHEN t.closes = 'gone' THEN 'the subscriber answered 410'
                                ELSE 'five days of failures without a success' END,
             wake_at = CASE WHEN d.waiting + t.waiting > 0 THEN gate_opens_at(g.next_hold_until, d.rate_next_at, moment) END
-        FROM tally t JOIN destination b ON b.id = t.destination_id
+        FROM tally t JOIN gate b ON b.id = t.destination_id
         CROSS JOIN LATERAL gate_after(b.send_window, b.concurrency, b.probation, b.hold_until, b.hold_why, b.cut_at, b.fail_streak,
                                       b.throttle_streak, t.successes, t.answers, t.failures, t.throttles, t.hold_seconds,
                                       t.throttled_plainly, moment, jitter) AS g
-        WHERE d.id = t.destination_id
+        WHERE d.id = t.destination_id AND d.id = ANY (destinations)
         RETURNING d.id, gate_permits(d.send_window, d.concurrency, d.hold_until, d.rate_per_second, d.rate_next_at, d.paused_at,
                                      d.disabled_at, d.in_flight, moment) AS permits
     ), told AS (
@@ -116,12 +109,39 @@ BEGIN
         SELECT 'destination_disabled', d.id,
                CASE t.closes WHEN 'gone' THEN 'answered 410 Gone: disabled, its open deliveries end as dead (gone)'
                              ELSE 'failed for five days without a success: disabled, its open deliveries end as dead (disabled)' END
-        FROM tally t JOIN destination d ON d.id = t.destination_id WHERE t.closes IS NOT NULL AND d.disabled_at IS NULL
+        FROM tally t JOIN gate d ON d.id = t.destination_id WHERE t.closes IS NOT NULL AND d.disabled_at IS NULL
     )
-    SELECT r.id, EXISTS (SELECT FROM settled s WHERE s.id = r.id), r.destination_id, g.permits
-    FROM result r JOIN gated g ON g.id = r.destination_id;
+    SELECT (SELECT coalesce(array_agg(d.id), '{}') FROM done d), array_agg(g.id), array_agg(g.permits)
+    INTO settled_ids, settled_at, permits FROM gated g;
 
+    IF cardinality(settled_ids) < cardinality(ids) THEN
+        WITH late AS (
+            INSERT INTO late_result (delivery_id, n, token, outcome, status, duration_ms, config_version, worker, address, trace_id,
+                                     error, response_excerpt)
+            SELECT r.id, r.n, r.token, r.outcome::attempt_outcome, r.status, coalesce(r.duration_ms, 0), r.config_version, settler,
+                   r.address, r.trace_id, r.error, r.excerpt
+            FROM unnest(ids, tokens, attempts_n, sents, expireds, outcomes, statuses, durations_ms, config_versions, errors, excerpts,
+                        addresses, trace_ids)
+                 AS r(id, token, n, sent, expired, outcome, status, duration_ms, config_version, error, excerpt, address, trace_id)
+            WHERE r.sent AND NOT r.expired AND r.id <> ALL (settled_ids)
+              AND NOT EXISTS (SELECT FROM attempt a WHERE a.delivery_id = ANY (ids) AND a.delivery_id = r.id
+                                                      AND a.n = r.n AND a.token = r.token AND NOT a.expired)
+            ON CONFLICT DO NOTHING
+            RETURNING delivery_id
+        )
+        UPDATE destination d SET late_results = d.late_results + l.n
+        FROM (SELECT a.destination_id, count(*) AS n
+              FROM late JOIN unnest(ids, destinations) AS a(id, destination_id) ON a.id = late.delivery_id
+              GROUP BY a.destination_id) AS l
+        WHERE d.id = l.destination_id AND d.id = ANY (destinations);
+    END IF;
     IF any_ordered THEN
         PERFORM arrange(array_agg(y.destination_id), array_agg(y.shipment_no)) FROM delivery y WHERE y.id = ANY (ids) AND y.ordered;
     END IF;
+
+    RETURN QUERY
+    SELECT r.id, s.id IS NOT NULL, r.destination_id, g.permits
+    FROM unnest(ids, destinations) AS r(id, destination_id)
+    LEFT JOIN unnest(settled_ids) AS s(id) ON s.id = r.id
+    LEFT JOIN unnest(settled_at, permits) AS g(destination_id, permits) ON g.destination_id = r.destination_id;
 END $$;
