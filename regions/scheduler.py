@@ -115,18 +115,18 @@ class Scheduler:
 
     async def promote_once(self) -> int:
         """One step of promotion: how many references were queued."""
-        began_ns = time.time_ns()
+        began_ns, span = time.time_ns(), None if in_use() is None else TraceParent.new()
         await self._give_back_owed()
         references = await promote(self._promoting, self._schema, DESTINATIONS_PER_STEP, self._probes)
         try:
-            await self._publishing.publish(references)
+            await self._publishing.publish(references, None if span is None else str(span))
         except QueueUnavailable as error:
             self._owed.extend(error.references)
             await self._give_back_owed()
             raise
         self.figures.promoted += len(references)
-        if references and in_use() is not None:
-            await self._trace(began_ns, references)
+        if references and span is not None:
+            await self._trace(span, began_ns, references)
         return len(references)
 
     async def _give_back_owed(self) -> None:
@@ -134,12 +134,12 @@ class Scheduler:
             await sweeping.give_back(self._promoting, self._schema, self._owed)
             self._owed.clear()
 
-    async def _trace(self, began_ns: int, references: Sequence[Reference]) -> None:
+    async def _trace(self, span: TraceParent, began_ns: int, references: Sequence[Reference]) -> None:
         """One span for the step, with a link to the publish of each version that is followed."""
         contexts = await trace_contexts(self._promoting, self._schema, references)
         if (tracing := in_use()) is not None:
             published = [place for text in contexts if (place := TraceParent.parse(text)) is not None]
-            tracing.promoted(self._system, self._queue, self._region, began_ns, len(references), published)
+            tracing.promoted(self._system, self._queue, self._region, span, began_ns, len(references), published)
 
     async def _promote_step(self) -> None:
         try:

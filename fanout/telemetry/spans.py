@@ -39,6 +39,8 @@ class Attempted:
     attempt: int
     outcome: str
     trace: AttemptTrace
+    promote: TraceParent | None
+    """The span that queued it; None where the transport carries none."""
     claimed_ns: int
     sent_ns: int
     answered_ns: int
@@ -138,16 +140,26 @@ class Tracing:
             self._record("expand", "process", SpanKind.CONSUMER, at, place, began_ns, own, links=batch)
 
     def promoted(
-        self, system: str, queue: str, region: str, began_ns: int, count: int, published: Sequence[TraceParent]
+        self,
+        system: str,
+        queue: str,
+        region: str,
+        at: TraceParent,
+        began_ns: int,
+        count: int,
+        published: Sequence[TraceParent],
     ) -> None:
-        """``count`` references put into a region's queue; ``published``: where their versions were."""
+        """``count`` references put into a region's queue, each message with ``at``; ``published``: where their versions were.
+
+        Recorded wherever a version in it is followed: a ``deliver`` that is recorded links to nothing that is not.
+        """
         followed = [place for place in published if self.samples(place)]
         if followed:
             self._record(
                 "promote",
                 "send",
                 SpanKind.PRODUCER,
-                TraceParent.new(),
+                at,
                 None,
                 began_ns,
                 _messaging(system, queue) | {"fanout.region": region, "messaging.batch.message_count": count},
@@ -172,7 +184,7 @@ class Tracing:
             _messaging(system, queue)
             | marks
             | {"fanout.key": done.key, "fanout.worker": done.worker, "fanout.late": done.late},
-            links=[] if first else [place for place in (trace.published, trace.before) if place],
+            links=[place for place in (done.promote, None if first else trace.published, trace.before) if place],
             error=error,
         )
         if done.host is not None:

@@ -23,6 +23,8 @@ def channel(schema: Schema) -> str:
 class LedgerMessage:
     """References from one take. There is nothing to acknowledge: the claim takes them out of the queue."""
 
+    traceparent: str | None = None
+
     def __init__(self, references: Sequence[Reference]) -> None:
         self.references = references
 
@@ -36,7 +38,7 @@ class LedgerPublishing:
     def __init__(self, url: str, schema: Schema, application: str) -> None:
         self._bell = Bell(url, application, channel(schema))
 
-    async def publish(self, references: Sequence[Reference]) -> None:
+    async def publish(self, references: Sequence[Reference], traceparent: str | None = None) -> None:  # noqa: ARG002 - rows carry none
         if references:
             self._bell.ring()
 

@@ -25,6 +25,10 @@ class Message(Protocol):
     @property
     def references(self) -> Sequence[Reference]: ...
 
+    @property
+    def traceparent(self) -> str | None:
+        """Where they were queued, as ``publish`` was told; as it came, so it may be anything. None where the transport carries none."""
+
     def done(self, count: int = 1) -> None:
         """So many of its references have their outcome in the ledger, or nothing to do. At the last one it is acknowledged."""
 
@@ -32,8 +36,11 @@ class Message(Protocol):
 class Publishing(Protocol):
     """The scheduler's end."""
 
-    async def publish(self, references: Sequence[Reference]) -> None:
-        """Returns when the queue has taken responsibility. Raises ``QueueUnavailable`` where it may not have."""
+    async def publish(self, references: Sequence[Reference], traceparent: str | None = None) -> None:
+        """Returns when the queue has taken responsibility. Raises ``QueueUnavailable`` where it may not have.
+
+        ``traceparent``: the span that queues them, for whoever takes them; None where nobody traces.
+        """
 
     async def ready(self) -> int | None:
         """How many messages no consumer has been given yet; None where that cannot be asked. Raises ``QueueUnavailable``."""

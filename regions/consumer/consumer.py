@@ -203,10 +203,11 @@ class Consumer:
         by_delivery = {ticket.reference.delivery_id: ticket for ticket in tickets}
         for ticket in tickets:
             self._parking.answered(ticket.reference.destination_id)
-        leased = [
-            (Flight(lease, claimed_at, granted_at, self._margin_seconds), by_delivery.pop(lease.delivery_id))
-            for lease in leases
-        ]
+        leased: list[tuple[Flight, Ticket]] = []
+        for lease in leases:
+            ticket = by_delivery.pop(lease.delivery_id)
+            promote = ticket.message.traceparent
+            leased.append((Flight(lease, claimed_at, granted_at, self._margin_seconds, promote=promote), ticket))
         for ticket in by_delivery.values():
             self._let_go(ticket)
         for lease in leases:

@@ -45,6 +45,8 @@ class Flight:
     subscriber_id: str = ""
     target: Target | None = None
     trace: AttemptTrace | None = None
+    promote: str | None = None
+    """The span that queued it, as the message says."""
 
     @property
     def closes_at(self) -> float:

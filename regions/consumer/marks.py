@@ -14,6 +14,7 @@ import structlog
 
 from fanout.ledger.settlement import Settlement
 from fanout.model.states import Outcome
+from fanout.model.trace_context import TraceParent
 from fanout.settings import RegionSettings
 from fanout.telemetry.tracing import in_use, messaging_system
 from regions.consumer.flight import Flight
@@ -94,6 +95,7 @@ class Marks:
             attempt=settlement.attempt,
             outcome=settlement.outcome,
             trace=flight.trace,
+            promote=TraceParent.parse(flight.promote),
             claimed_ns=clock_ns + int(flight.claimed_at * 1e9),
             sent_ns=clock_ns + int(flight.started_at * 1e9),
             answered_ns=clock_ns + int(flight.ended_at * 1e9),

@@ -15,6 +15,8 @@ from services.waiting import eventually
 
 
 class Message:
+    traceparent = None
+
     def __init__(self, references) -> None:
         self.references = references
         self.left = len(references)

@@ -18,7 +18,7 @@ class Queue:
         self.away = False
         self.left = 0
 
-    async def publish(self, references) -> None:
+    async def publish(self, references, traceparent=None) -> None:
         if self.refuses and references:
             self.taken += references[1:]
             raise QueueUnavailable("blocked", references[:1])

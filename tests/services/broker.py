@@ -1,4 +1,18 @@
-"""A RabbitMQ for tests: one that is there, or a private node that a test may stop, kill, freeze and alarm."""
+"""A RabbitMQ for tests: one that is there, or a private node that a test may stop, kill, freeze and alarm.
+
+Other releases than the installed one, by the environment:
+
+- ``FANOUT_TEST_RABBITMQ_HOME``: the folder of a release, with ``sbin/rabbitmq-server`` in it, run with this system's Erlang.
+- ``FANOUT_TEST_RABBITMQ_ROOT``: the root of another system that has server and Erlang installed; private nodes run in it with
+  ``chroot``, so only root can. One with RabbitMQ 4.0, made on Debian or Ubuntu (300 MB, two minutes):
+  ``debootstrap --variant=minbase trixie ROOT http://deb.debian.org/debian``,
+  ``printf '#!/bin/sh\nexit 101\n' > ROOT/usr/sbin/policy-rc.d && chmod +x ROOT/usr/sbin/policy-rc.d`` (nothing is started there),
+  ``chroot ROOT sh -c 'apt-get update && apt-get install --yes --no-install-recommends rabbitmq-server'``.
+- ``FANOUT_TEST_AMQP_URL=private``: tests that only need a broker use the private node as well, not the one on the standard port;
+  any other value is the URL of the broker that they use.
+
+So all of it on 4.0: ``FANOUT_TEST_RABBITMQ_ROOT=ROOT FANOUT_TEST_AMQP_URL=private pytest tests/transports``.
+"""
 
 import asyncio
 import contextlib
@@ -26,7 +40,7 @@ AUTHORITY = CERTIFICATES / "authority.pem"
 LEASH = """
 exec 3<&0 </dev/null
 { read -r _ <&3; kill -KILL 0; } &
-"$0" 3<&-
+"$@" 3<&-
 kill -KILL 0
 """
 """The node in a process group that ends when its standard input does: it does not outlive the tests, however they end."""
@@ -36,10 +50,15 @@ MISSING = (
 )
 
 
+def root() -> Path:
+    """Of the system that private nodes run in."""
+    return Path(os.environ.get("FANOUT_TEST_RABBITMQ_ROOT") or "/")
+
+
 def programs() -> Path | None:
     """The folder with the server's own scripts. Not those in /usr/sbin: they change the user and know one node only."""
     named = os.environ.get("FANOUT_TEST_RABBITMQ_HOME")
-    homes = [Path(named)] if named else sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*"))
+    homes = [Path(named)] if named else sorted((root() / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*"))
     homes += [*sorted(Path("/opt").glob("rabbitmq*")), Path("/usr/local/opt/rabbitmq")]
     for home in homes:
         if (home / "sbin" / "rabbitmq-server").is_file():
@@ -67,7 +86,12 @@ class OwnBroker:
         found = programs()
         assert found is not None, "the programs of RabbitMQ are not installed: ask programs() first"
         self._programs = found
-        self.folder = Path(tempfile.mkdtemp(prefix="fanout-broker-"))
+        self._root = root()
+        apart = self._root != Path("/")
+        self.folder = Path(tempfile.mkdtemp(prefix="fanout-broker-", dir=self._root / "tmp" if apart else None))
+        self._within = ["chroot", str(self._root)] if apart else []
+        for certificate in ("right.pem", AUTHORITY.name):
+            shutil.copy(CERTIFICATES / certificate, self.folder)
         self.port, self.tls_port, self._dist_port = free_port(), free_port(), free_port()
         self.node = f"fanout_{secrets.token_hex(4)}@localhost"
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,25 +110,32 @@ class OwnBroker:
         always = (
             f"listeners.tcp.1 = 127.0.0.1:{self.port}",
             f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
-            f"ssl_options.certfile = {CERTIFICATES / 'right.pem'}",
-            f"ssl_options.keyfile = {CERTIFICATES / 'right.pem'}",
-            f"ssl_options.cacertfile = {AUTHORITY}",
+            f"ssl_options.certfile = {self._inside('right.pem')}",
+            f"ssl_options.keyfile = {self._inside('right.pem')}",
+            f"ssl_options.cacertfile = {self._inside(AUTHORITY.name)}",
             "ssl_options.verify = verify_none",
         )
         (self.folder / "rabbitmq.conf").write_text("\n".join([*always, *lines, ""]))
 
+    def _inside(self, name: str = "") -> str:
+        """A path in its folder, as the node sees it."""
+        return str("/" / (self.folder / name).relative_to(self._root))
+
+    def _program(self, name: str) -> list[str]:
+        return [*self._within, str("/" / (self._programs / name).relative_to(self._root))]
+
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RABBITMQ_")}
         return kept | {
-            "HOME": str(self.folder),
+            "HOME": self._inside(),
             "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(self._dist_port),
-            "RABBITMQ_MNESIA_BASE": str(self.folder / "mnesia"),
-            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
-            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq"),
+            "RABBITMQ_MNESIA_BASE": self._inside("mnesia"),
+            "RABBITMQ_LOG_BASE": self._inside("log"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": self._inside("plugins"),
+            "RABBITMQ_CONFIG_FILE": self._inside("rabbitmq"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
             # Small: several nodes may share a machine with everything else.
             "RABBITMQ_SERVER_START_ARGS": "+S 1:1 +sbwt none",
@@ -116,7 +147,7 @@ class OwnBroker:
             await self.kill()
         with (self.folder / "out").open("ab") as out:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - returns at once, and outlives event loops
-                ["/bin/sh", "-c", LEASH, self._programs / "rabbitmq-server"],
+                ["/bin/sh", "-c", LEASH, "sh", *self._program("rabbitmq-server")],
                 env=self._environment(),
                 stdin=subprocess.PIPE,
                 stdout=out,
@@ -158,7 +189,7 @@ class OwnBroker:
     async def control(self, *arguments: str) -> str:
         """``rabbitmqctl``: its output."""
         process = await asyncio.create_subprocess_exec(
-            self._programs / "rabbitmqctl",
+            *self._program("rabbitmqctl"),
             "--quiet",
             "--node",
             self.node,

@@ -85,8 +85,8 @@ class Way:
 
 
 @asynccontextmanager
-async def way_through(database_url: str, receiver: ReceiverServer) -> AsyncIterator[Way]:
-    settings = Settings.load(QUICK | {"FANOUT_DATABASE_URL": database_url})
+async def way_through(database_url: str, receiver: ReceiverServer, **environment: str) -> AsyncIterator[Way]:
+    settings = Settings.load(QUICK | {"FANOUT_DATABASE_URL": database_url} | environment)
     for place in all_places(settings):
         await migrate_place(place)
     region = await Region.open(database_url)

@@ -11,11 +11,8 @@ from services.databases import run
 
 @pytest.fixture(scope="session")
 def amqp_url(request: pytest.FixtureRequest) -> str:
-    if url := os.environ.get("FANOUT_TEST_AMQP_URL"):
-        return url
-    if run(answers(STANDARD_URL)):
-        return STANDARD_URL
-    return request.getfixturevalue("private_broker").url
+    named = os.environ.get("FANOUT_TEST_AMQP_URL") or (STANDARD_URL if run(answers(STANDARD_URL)) else "private")
+    return request.getfixturevalue("private_broker").url if named == "private" else named
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ from fanout.transports.transport import QueueUnavailable, Reference
 
 async def main(url, exchange, queue):
     topology = Topology(exchange, queue)
-    publishing = RabbitPublishing(url, topology, "a role", confirm_seconds=1)
+    publishing = RabbitPublishing(url, topology, "a role", confirm_seconds=3)
     consuming = RabbitConsuming(url, topology, "a role")
     await publishing.publish([Reference(n, 1, 1, True) for n in range(200)])
     (message, *_) = await consuming.take(1, 5)

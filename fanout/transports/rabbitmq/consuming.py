@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -11,7 +11,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 from fanout.database.errors import describe
 from fanout.transports.rabbitmq.acknowledgements import Acknowledgements
 from fanout.transports.rabbitmq.burials import Burials
-from fanout.transports.rabbitmq.envelope import Malformed, decode
+from fanout.transports.rabbitmq.envelope import TRACEPARENT_HEADER, Malformed, decode
 from fanout.transports.rabbitmq.link import LOST, Link, LinkState, Session, guarded, within
 from fanout.transports.rabbitmq.refusals import is_forbidden
 from fanout.transports.rabbitmq.topology import Topology
@@ -61,10 +61,10 @@ class RabbitMessage:
     """References that came together. Acknowledged when the last one is done, on the channel that it came on or not at all."""
 
     def __init__(
-        self, references: Sequence[Reference], headers: Mapping[str, str], tag: int, finish: Callable[[int], None]
+        self, references: Sequence[Reference], traceparent: str | None, tag: int, finish: Callable[[int], None]
     ) -> None:
         self.references = references
-        self.headers = headers
+        self.traceparent = traceparent
         self._left = len(references)
         self._tag = tag
         self._finish = finish
@@ -186,8 +186,9 @@ class RabbitConsuming:
             reason = str(error) if isinstance(error, Malformed) else f"an error of ours: {describe(error)}"
             self._burials.bury(message, reason, lambda buried: self._finish(epoch, tag, acknowledge=buried))
             return
-        headers = {name: value for name, value in message.headers.items() if isinstance(value, str)}
-        epoch.arrived.append(RabbitMessage(references, headers, tag, lambda over: self._finish(epoch, over)))
+        traceparent = message.headers.get(TRACEPARENT_HEADER)
+        traceparent = traceparent if isinstance(traceparent, str) else None
+        epoch.arrived.append(RabbitMessage(references, traceparent, tag, lambda over: self._finish(epoch, over)))
         self._something.set()
 
     async def _watch(self, epoch: _Channel, channel: AbstractChannel) -> None:

@@ -19,6 +19,9 @@ HEADERS_MAX = 16
 HEADER_BYTES_MAX = 1_024
 """All headers of a message have to fit one frame (128 KiB by default); one that does not resets the connection."""
 
+TRACEPARENT_HEADER = "traceparent"
+"""W3C Trace Context of the span that queued the references. It has no tracestate: that span begins a trace of its own."""
+
 Headers = Mapping[str, str]
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

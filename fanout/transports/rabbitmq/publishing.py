@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from fanout.transports.rabbitmq.envelope import Headers, encode, pack
+from fanout.transports.rabbitmq.envelope import TRACEPARENT_HEADER, Headers, encode, pack
 from fanout.transports.rabbitmq.link import LinkState
 from fanout.transports.rabbitmq.sending import ConfirmedSending, Unroutable
 from fanout.transports.rabbitmq.topology import Topology
@@ -46,13 +46,11 @@ class RabbitPublishing:
         application: str,
         *,
         confirm_seconds: float = CONFIRM_SECONDS,
-        headers: Callable[[], Headers] = dict,
         on_queue_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self.figures = Figures()
         self._topology = topology
         self._confirm_seconds = confirm_seconds
-        self._headers = headers
         self._on_queue_lost = on_queue_lost
         self._sending = ConfirmedSending(url, application, topology, self._queue_lost)
 
@@ -65,12 +63,12 @@ class RabbitPublishing:
         """What kept the broker from being used, last time."""
         return self._sending.link.trouble
 
-    async def publish(self, references: Sequence[Reference]) -> None:
+    async def publish(self, references: Sequence[Reference], traceparent: str | None = None) -> None:
         """Raises ``NotConfirmed`` with what has to be published again, within ``confirm_seconds``; or ``QueueRefused``."""
         if not references:
             return
         groups = list(pack(references))
-        headers = self._headers()
+        headers = {} if traceparent is None else {TRACEPARENT_HEADER: traceparent}
         results = await asyncio.gather(*(self._send(group, headers) for group in groups), return_exceptions=True)
         if self._topology.declare and any(isinstance(each, Unroutable) for each in results):
             self._sending.link.drop("the queue is gone: declaring it again")
