@@ -93,12 +93,17 @@ def migrate(json: Json = False) -> int:
 
 
 @app.command()
-def doctor(json: Json = False) -> int:
-    """Say what is wrong with settings and databases, and how to mend it."""
+def doctor(
+    settings: Annotated[
+        bool, typer.Option("--settings", help="Show every value that was set, too, and where.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Say what is wrong with settings, databases and brokers, and how to mend it."""
     from fanout.cli.doctor import examine_everything
     from fanout.cli.ending import run
 
-    return run(examine_everything(json_output=json))
+    return run(examine_everything(json_output=json, with_settings=settings))
 
 
 @app.command()

@@ -7,14 +7,19 @@ from dataclasses import dataclass, replace
 import asyncpg
 
 from fanout.cli.databases import explain, is_databases
-from fanout.database.connection import CONNECT_SECONDS
+from fanout.database.connection import CONNECT_SECONDS, session_settings
 from fanout.database.migrations import MigrationError
 from fanout.running.schemas import Place, missing_in
 from fanout.settings import redact_url
 
 VERSION_MIN = 150_000
 """As ``server_version_num``. Older servers are not tested."""
-SKEW_SECONDS_MAX = 2.0
+SKEW_SECONDS_MAX = 1.0
+_POOLED = (
+    "a pooler that gives out sessions by the transaction stands in front of it: LISTEN, prepared statements and settings of a "
+    "session are lost there"
+)
+_UNPOOLED = "let {} name the server itself (what a pooler would save, our few lasting sessions save already)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +75,18 @@ _ASK = """
 async def examine(place: Place) -> Examined:
     """Never raises for what a database does."""
     try:
-        connection = await asyncpg.connect(
-            place.url,
-            timeout=CONNECT_SECONDS,
-            server_settings={"application_name": "fanout doctor"},
-            command_timeout=CONNECT_SECONDS,
-        )
+        connection = await _connect(place)
     except Exception as error:
+        if "unsupported startup parameter" in str(error):
+            return Examined(place, [_pooler(place, f"a pooler refuses our session: {error}")], None)
         if not (is_databases(error) or isinstance(error, ValueError)):
             raise
         return Examined(place, [_cannot(place, "reachable", error)], None)
     checks = [Check(f"{place.name}: reachable", redact_url(place.url))]
     try:
+        if await _is_pooled(place, connection):
+            return Examined(place, [*checks, _pooler(place, _POOLED)], None)
+        checks.append(Check(f"{place.name}: pooler", "none that gets in the way"))
         row = await connection.fetchrow(_ASK)
         assert row is not None
         ahead_seconds = await _ahead_seconds(connection)
@@ -96,6 +101,35 @@ async def examine(place: Place) -> Examined:
     # Server start and folder name a server well enough: only a superuser may read its system identifier.
     identity = f"{row['started']} {row['port']} {row['folder']}"
     return Examined(place, checks, Server(identity, ahead_seconds, row["connections_max"], row["connections_others"]))
+
+
+async def _connect(place: Place) -> asyncpg.Connection:
+    """As the roles do; but a server that takes no writes is let pass, to be told of."""
+    return await asyncpg.connect(
+        place.url,
+        timeout=CONNECT_SECONDS,
+        server_settings=session_settings("fanout doctor"),
+        command_timeout=CONNECT_SECONDS,
+    )
+
+
+async def _is_pooled(place: Place, first: asyncpg.Connection) -> bool:
+    """Two sessions are two backends, and each stays with its own. Under a pooler one idle backend serves whoever asks next."""
+    try:
+        second = await _connect(place)
+        try:
+            backends: dict[asyncpg.Connection, set[int]] = {first: set(), second: set()}
+            for session in (first, second, first, first, second):
+                backends[session].add(await session.fetchval("SELECT pg_backend_pid()"))
+        finally:
+            await second.close()
+    except (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError):
+        return True  # the statement was prepared on another backend
+    return any(len(seen) > 1 for seen in backends.values()) or backends[first] == backends[second]
+
+
+def _pooler(place: Place, found: str) -> Check:
+    return Check(f"{place.name}: pooler", found, _UNPOOLED.format(place.setting))
 
 
 def _cannot(place: Place, what: str, error: Exception) -> Check:

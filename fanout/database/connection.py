@@ -18,7 +18,8 @@ POOLED_CONNECTION_SECONDS = 300
 """A pooled connection that has idled so long is closed: after a failover nothing clings to the old server for ever."""
 
 
-def _session(application: str) -> dict[str, str]:
+def session_settings(application: str) -> dict[str, str]:
+    """What every session of ours asks the server for."""
     return {
         "application_name": application,
         "timezone": "UTC",
@@ -30,7 +31,7 @@ async def connect(url: str, application: str, *, statement_seconds: float = STAT
     """A connection of the caller's own. Raises what ``is_transient`` knows while the server is away."""
     return await asyncpg.connect(
         url,
-        server_settings=_session(application),
+        server_settings=session_settings(application),
         timeout=CONNECT_SECONDS,
         command_timeout=statement_seconds,
         target_session_attrs=SessionAttribute.read_write,
@@ -44,7 +45,7 @@ async def open_pool(url: str, application: str, *, most: int) -> asyncpg.Pool:
         min_size=0,
         max_size=most,
         max_inactive_connection_lifetime=POOLED_CONNECTION_SECONDS,
-        server_settings=_session(application),
+        server_settings=session_settings(application),
         timeout=CONNECT_SECONDS,
         command_timeout=STATEMENT_SECONDS,
         target_session_attrs=SessionAttribute.read_write,

@@ -90,6 +90,14 @@ class Session:
             self.why = why
             self.over.set()
 
+    @property
+    def server_version(self) -> str:
+        """As the broker told it when the connection was opened; empty where it did not."""
+        transport = self._connection.transport
+        said = {} if transport is None else transport.connection.server_properties
+        version = said.get("version", "")
+        return version.decode(errors="replace") if isinstance(version, bytes) else str(version)
+
     async def is_blocked(self) -> bool:
         """Whether the broker has said ``connection.blocked``. The library only lets one wait for the opposite."""
         transport = self._connection.transport
