@@ -78,6 +78,7 @@ class Regions:
         return [
             Reading("fanout_up", 1, (place.name,)),
             Reading("fanout_oldest_due_age_seconds", figures.oldest_due_age_seconds, region),
+            Reading("fanout_oldest_ready_age_seconds", figures.oldest_ready_age_seconds, region),
             Reading("fanout_queue_age_seconds", figures.queue_age_seconds, region),
             Reading("fanout_deliveries", {state.value: getattr(figures, state.value) for state in State}, region),
             Reading("fanout_deliveries_accepted", figures.accepted, region),

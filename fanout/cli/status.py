@@ -138,8 +138,14 @@ def _figures(book: RegionBook) -> dict[str, str]:
     figures = book.figures
     counts = {name: "?" if figures is None else f"{getattr(figures, field):,}" for name, field in FIGURES.items()}
     due = "?" if figures is None else span(figures.oldest_due_age_seconds) if figures.open else "-"
+    late = "?" if figures is None else span(figures.oldest_ready_age_seconds) if figures.open else "-"
     pending = span(book.outbox.oldest_pending_age_seconds) if book.outbox.pending else "-"
-    return {"outbox pending": f"{book.outbox.pending:,}", "oldest pending": pending, "oldest due": due} | counts
+    return {
+        "outbox pending": f"{book.outbox.pending:,}",
+        "oldest pending": pending,
+        "oldest due": due,
+        "  and could go": late,
+    } | counts
 
 
 def _rates(book: RegionBook, before: RegionBook, seconds: float) -> dict[str, str]:

@@ -32,6 +32,9 @@ class RegionFigures:
     earlier version or for a retry is not due. Held and paused destinations count: their customers wait."""
     queue_age_seconds: float
     """How long the oldest reference has been in the queue."""
+    oldest_ready_age_seconds: float
+    """For how long something has been due that could go, and that nobody has sent: destinations that are held, paused, on probation
+    or full do not count, nor does what came before the last success of its destination. 0 where all that can go does."""
 
     @property
     def open(self) -> int:
@@ -58,7 +61,8 @@ async def region_figures(ledger: Fetches, schema: Schema) -> RegionFigures:
     rows = await ledger.fetch(
         schema.sql("""
             SELECT accepted, delivered, dead, waiting, queued, leased, unknown_attempts, late_results, held_destinations,
-                   paused_destinations, closed_destinations, expanding_versions, oldest_due_age_seconds, queue_age_seconds
+                   paused_destinations, closed_destinations, expanding_versions, oldest_due_age_seconds, queue_age_seconds,
+                   {schema}.oldest_ready_age()
             FROM {schema}.region_figures()
         """)
     )

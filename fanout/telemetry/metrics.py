@@ -30,7 +30,13 @@ FIGURES: dict[str, Figure] = {
     "fanout_oldest_due_age_seconds": Figure(
         "gauge",
         ("region",),
-        "How long the longest-due delivery has waited; held and paused destinations count. Alert on it, and on the outbox age.",
+        "How long the longest-due delivery has waited; held and paused destinations count.",
+    ),
+    "fanout_oldest_ready_age_seconds": Figure(
+        "gauge",
+        ("region",),
+        "How long something has been due that could go and does not; held, paused and full destinations do not count. "
+        "Page on it, and on the outbox age.",
     ),
     "fanout_deliveries": Figure(
         "gauge", ("region", "state"), "Deliveries by state; a redrive makes dead ones waiting."

@@ -86,4 +86,52 @@ async def test_the_figures_of_a_big_region_look_at_few_deliveries_and_scan_none(
     async with many.counting_reads("delivery") as read:
         assert (await figures(many)).oldest_due_age_seconds > 0
     assert read.scans == 0
-    assert read.rows <= 1_000  # what is queued and leased, and one for each destination that has something waiting
+    assert read.rows <= 2_000  # what is queued and leased, and one for each destination that has something waiting
+
+
+# ---- what could go
+
+
+async def ready_age(place) -> float:
+    return round((await figures(place)).oldest_ready_age_seconds, -1)
+
+
+@pytest.mark.parametrize("state", ["waiting", "queued"])
+async def test_what_is_due_and_hindered_by_nothing_could_go(region, state):
+    await region.delivery(1, "acme", state, eligible_at=HOUR_AGO)
+    assert await ready_age(region) == 3600
+
+
+@pytest.mark.parametrize(
+    "hindrance",
+    [
+        "hold_until = now() + interval '1 h'",
+        "paused_at = now(), paused_by = 'ann'",
+        "disabled_at = now(), disabled_why = 'gone', disabled_by = 'ann'",
+        "in_flight = concurrency",
+        "send_window = 1, in_flight = 1",
+        "rate_per_second = 0.01, rate_next_at = now() + interval '1 min'",
+        "probation = true",
+    ],
+)
+@pytest.mark.parametrize("state", ["waiting", "queued"])
+async def test_what_is_hindered_could_not_go_and_keeps_nobody_elses_age_from_being_told(region, state, hindrance):
+    await region.delivery(1, "acme", state, eligible_at=HOUR_AGO)
+    await region.run(f"UPDATE {{schema}}.destination SET {hindrance} WHERE id = 1")
+    assert await ready_age(region) == 0
+    await region.delivery(1, "bank", state, eligible_at=MINUTE_AGO)
+    assert await ready_age(region) == 60
+
+
+@pytest.mark.parametrize("mark", ["hold_until", "cut_at", "last_success_at"])
+async def test_it_could_go_only_since_the_last_hindrance_ended_or_something_got_through(region, mark):
+    await region.delivery(1, "acme", eligible_at=HOUR_AGO)
+    await region.run(f"UPDATE {{schema}}.destination SET {mark} = {MINUTE_AGO}")
+    assert await ready_age(region) == 60
+
+
+async def test_what_is_not_due_or_behind_another_could_not_go(region):
+    await region.delivery(1, "acme", eligible_at="now() + interval '1 h'")
+    await region.delivery(2, "bank", eligible_at=HOUR_AGO, ordered="true", blocked="true")
+    await region.delivery(3, "bank", "leased", eligible_at=HOUR_AGO)
+    assert await ready_age(region) == 0
