@@ -11,10 +11,10 @@ from fanout.receiver.server import Received
 from services.region import Region
 
 _MORE_THAN_DELIVERED = """
-SELECT v.shipment_id, v.version, s.subscriber_id, a.outcome, count(*) AS attempts
+SELECT v.shipment_id, v.version, s.subscriber_id, a.outcome, a.expired, count(*) AS attempts
 FROM {schema}.attempt a JOIN {schema}.delivery y ON y.id = a.delivery_id
 JOIN {schema}.version v ON v.version_no = y.version_no JOIN {schema}.subscriber s ON s.id = y.destination_id
-WHERE a.outcome <> 'delivered' GROUP BY 1, 2, 3, 4
+WHERE a.outcome <> 'delivered' GROUP BY 1, 2, 3, 4, 5
 """
 
 
@@ -88,7 +88,8 @@ async def judge(
     verdict, unknown = Verdict(), Counter[str]()
     for region in regions:
         for row in await region.rows(_MORE_THAN_DELIVERED):
-            verdict.outcomes[row["outcome"]] += row["attempts"]
+            how = f"{row['outcome']} (lease ended)" if row["expired"] else row["outcome"]
+            verdict.outcomes[how] += row["attempts"]
             if row["outcome"] == "unknown":
                 unknown[delivery_key(row["shipment_id"], row["subscriber_id"], row["version"])] += row["attempts"]
         assert await region.drift() == []
