@@ -17,6 +17,8 @@ from fanout.demo.figures import RegionLedger, SubscriberLedger
 from fanout.reconciliation import RegionBook, balanced
 
 NAMED_MAX = 5
+LAG_SECONDS = 0.2
+"""Requests were this far apart when they were sent; on a busy machine the way and the receiver squeeze them together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,10 @@ class RegionSum:
     seen: Mapping[str, Any]
     """Of the region's receiver, as it counted."""
     limits: Mapping[str, int]
+    rates: Mapping[str, float]
+    """Of those subscribers that have one, per second."""
+    ordered: frozenset[str]
+    """Subscribers that asked for an order."""
 
     @property
     def open(self) -> int:
@@ -44,6 +50,23 @@ class RegionSum:
             f"{name} saw {peak} at once, its limit is {self.limits[name]}"
             for name, peak in self.peaks().items()
             if peak > self.limits[name]
+        ]
+
+    def over_rate(self) -> list[str]:
+        """More requests within any second than the rate gives, where each may have been ``LAG_SECONDS`` late on its way."""
+        each = self.seen["subscribers"]
+        return [
+            f"{name} saw {each[name]['peak_per_second']} in a second, its rate is {rate:g}"
+            for name, rate in self.rates.items()
+            if name in each and each[name]["peak_per_second"] > 1 + rate * (1 + LAG_SECONDS)
+        ]
+
+    def out_of_order(self) -> list[str]:
+        each = self.seen["subscribers"]
+        return [
+            f"{name} accepted {each[name]['out_of_order']} versions after a higher one, {', '.join(each[name]['out_of_order_keys'])}"
+            for name in sorted(self.ordered)
+            if name in each and each[name]["out_of_order"]
         ]
 
     def document(self) -> dict[str, Any]:
@@ -68,6 +91,10 @@ class RegionSum:
             "subscribers": len(self.limits),
             "subscribers_at_their_limit": sum(peak == self.limits[name] for name, peak in peaks.items()),
             "subscribers_over_their_limit": len(self.over_limit()),
+            "subscribers_with_a_rate": len(self.rates),
+            "subscribers_over_their_rate": len(self.over_rate()),
+            "subscribers_with_an_order": len(self.ordered),
+            "subscribers_out_of_order": len(self.out_of_order()),
             "active_seconds": round(seconds, 3),
             "delivered_per_second": round(total["delivered_keys"] / seconds, 1) if seconds else None,
             "to_first_attempt_ms": {"p50": ledger.to_first_attempt.p50, "p99": ledger.to_first_attempt.p99},
@@ -87,12 +114,16 @@ class Check:
 def checks(sums: Sequence[RegionSum]) -> list[Check]:
     """All of them have to be true. While something is open the receivers are ahead of the ledgers, and not compared."""
     over = [line for each in sums for line in each.over_limit()]
+    fast = [line for each in sums for line in each.over_rate()]
+    unordered = [line for each in sums for line in each.out_of_order()]
     unsigned = sum(each.seen["total"]["bad_signatures"] for each in sums)
     ended = _ended(sums)
     asked = [
         Check("balanced: accepted = delivered + dead + open, and home's book says the same", *_balance(sums)),
         Check("everything has ended: nothing is open", *ended),
         Check("no subscriber ever saw more requests at once than its limit", not over, _some(over)),
+        Check("no subscriber ever saw more requests in a second than its rate", not fast, _some(fast)),
+        Check("who asked for an order got no version after a higher one", not unordered, _some(unordered)),
         Check("every signature was right", unsigned == 0, f"{unsigned} were not" if unsigned else ""),
     ]
     if ended[0]:

@@ -168,6 +168,8 @@ async def _region_sum(connection: asyncpg.Connection, stage: Stage, region: str,
         ledger=await read_ledger(connection, schema),
         seen=seen,
         limits=stage.casts[region].limits,
+        rates=stage.casts[region].rates,
+        ordered=stage.casts[region].ordered,
     )
 
 

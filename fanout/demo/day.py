@@ -9,6 +9,7 @@ from itertools import islice
 
 from fanout.model.publish_line import parse_publish_line
 from fanout.model.shipment import ShipmentVersion
+from fanout.model.states import Ordering
 from fanout.model.subscriber import SubscriberRules, SubscriberSpec
 from fanout.model.subscribers_file import parse_subscribers_file
 
@@ -24,6 +25,15 @@ class Cast:
     @property
     def limits(self) -> dict[str, int]:
         return {name: spec.concurrency for name, spec in self.specs.items()}
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Of those that have one, per second."""
+        return {name: spec.rate_per_second for name, spec in self.specs.items() if spec.rate_per_second is not None}
+
+    @property
+    def ordered(self) -> frozenset[str]:
+        return frozenset(name for name, spec in self.specs.items() if spec.ordering is not Ordering.ANY)
 
 
 def read_day(versions: int | None = None) -> list[ShipmentVersion]:

@@ -56,6 +56,10 @@ _SUMMED: Sequence[Sequence[tuple[str, str]]] = (
         ("before a Retry-After was over", "receiver_too_early"),
         ("subscribers at their limit", "subscribers_at_their_limit"),
         ("subscribers over their limit", "subscribers_over_their_limit"),
+        ("subscribers with a rate", "subscribers_with_a_rate"),
+        ("  over it", "subscribers_over_their_rate"),
+        ("subscribers with an order", "subscribers_with_an_order"),
+        ("  out of it", "subscribers_out_of_order"),
     ),
 )
 _EACH: Sequence[tuple[str, Callable[[Document], str]]] = (

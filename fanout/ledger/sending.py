@@ -31,6 +31,7 @@ class DestinationConfig:
     config_version: int
     endpoint: str
     timeout_seconds: float
+    rate_per_second: float | None
     retry_statuses: frozenset[int] | None
     headers: dict[str, str]
     secrets: tuple[str, ...]
@@ -57,7 +58,8 @@ async def destination_configs(
     """The current configuration of each, secrets included: the newest first, replaced ones as long as they still sign, at most five."""
     rows = await connection.fetch(
         schema.sql("""
-            SELECT s.id, s.subscriber_id, d.config_version, s.endpoint, s.timeout_seconds, s.retry_statuses, s.headers::text,
+            SELECT s.id, s.subscriber_id, d.config_version, s.endpoint, s.timeout_seconds,
+                   d.rate_per_second, s.retry_statuses, s.headers::text,
                    ARRAY(SELECT k.secret FROM {schema}.secret k
                          WHERE k.subscriber = s.id AND (k.retires_at IS NULL OR k.retires_at > now())
                          ORDER BY k.place LIMIT 5)
@@ -72,9 +74,10 @@ async def destination_configs(
             config_version=row[2],
             endpoint=row[3],
             timeout_seconds=row[4],
-            retry_statuses=None if row[5] is None else frozenset(row[5]),
-            headers=json.loads(row[6]),
-            secrets=tuple(row[7]),
+            rate_per_second=row[5],
+            retry_statuses=None if row[6] is None else frozenset(row[6]),
+            headers=json.loads(row[7]),
+            secrets=tuple(row[8]),
         )
         for row in rows
     ]

@@ -32,6 +32,7 @@ from regions.consumer.caches import ConfigCache, Prepared, Sendable, VersionCach
 from regions.consumer.flight import Flight, fly
 from regions.consumer.lane import Lane
 from regions.consumer.marks import Marks
+from regions.consumer.pacing import Pacing
 from regions.consumer.parking import Parking, Ticket
 from regions.decisions.classification import AttemptResult
 from regions.decisions.retry import HOLD_SECONDS_MIN
@@ -102,6 +103,7 @@ class Consumer:
         self._flights: dict[asyncio.Task[None], Flight] = {}
         self._launches: set[asyncio.Task[None]] = set()
         self._quiet: dict[int, float] = {}
+        self._pacing = Pacing()
         self._held = 0
         self._room = asyncio.Event()
         self._marks = Marks(region, worker)
@@ -256,7 +258,7 @@ class Consumer:
 
     async def _fly(self, flight: Flight, version: Sendable, prepared: Prepared, ticket: Ticket) -> None:
         try:
-            settlement = await fly(flight, version, prepared, self._sender, self._policy, self._quiet)
+            settlement = await fly(flight, version, prepared, self._sender, self._policy, self._quiet, self._pacing)
         except asyncio.CancelledError:
             if flight.written:
                 result = AttemptResult(Outcome.UNKNOWN, error="this worker stopped before the answer came")

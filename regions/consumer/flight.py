@@ -13,6 +13,7 @@ from fanout.model.states import Outcome, Reason, State
 from fanout.signing import webhook_id
 from fanout.telemetry.attempt_trace import AttemptTrace, trace_of_attempt
 from regions.consumer.caches import Prepared, Sendable
+from regions.consumer.pacing import Pacing
 from regions.decisions.classification import AttemptResult
 from regions.decisions.retry import History, RetryPolicy, fate_of
 from regions.egress.request import Target, build_request
@@ -113,7 +114,13 @@ Quiet = Mapping[int, float]
 
 
 async def fly(
-    flight: Flight, version: Sendable, prepared: Prepared, sender: Sender, policy: RetryPolicy, quiet: Quiet
+    flight: Flight,
+    version: Sendable,
+    prepared: Prepared,
+    sender: Sender,
+    policy: RetryPolicy,
+    quiet: Quiet,
+    pacing: Pacing,
 ) -> Settlement:
     """Send once and decide. Raises only CancelledError; ``flight`` then tells whether anything was written."""
     loop = asyncio.get_running_loop()
@@ -129,8 +136,8 @@ async def fly(
         result = AttemptResult(Outcome.FORBIDDEN, error=prepared.why or version.why)
         return flight.concluded(result, policy, config.config_version)
 
-    if lease.wait_seconds > 0:
-        await asyncio.sleep(flight.granted_at + lease.wait_seconds - loop.time())
+    if config.rate_per_second is not None:
+        await pacing.turn(lease.destination_id, flight.granted_at + lease.wait_seconds, 1 / config.rate_per_second)
     flight.started_at = loop.time()
     deadline = min(flight.started_at + lease.timeout_seconds, flight.closes_at)
     if deadline - flight.started_at < SEND_SECONDS_MIN:
@@ -139,6 +146,8 @@ async def fly(
     def may_write() -> bool:
         now = loop.time()
         flight.written = not flight.grounded and now < deadline and quiet.get(lease.destination_id, now) <= now
+        if flight.written:
+            pacing.written(lease.destination_id, now)
         return flight.written
 
     request = build_request(

@@ -19,6 +19,7 @@ def region_sum(
     """One subscriber with ten deliveries, all delivered at once, unless said."""
     subscriber = {
         "requests": ledger.attempts, "delivered_keys": ledger.delivered, "duplicates": 0, "peak_in_flight": 4,
+        "peak_per_second": 5, "out_of_order": 0, "out_of_order_keys": [],
         "answers": {str(status): count for status, count in ledger.statuses.items()},
     } | seen  # fmt: skip
     sums = {"bad_signatures": 0, "without_key": 0, "in_flight": 0, "malformed": 0, "other_requests": 0} | (total or {})
@@ -31,6 +32,8 @@ def region_sum(
         ledger=RegionLedger({"bank": ledger}, {}, {}, 10, 0, 1.0, NONE, NONE),
         seen={"total": sums, "subscribers": {"bank": subscriber}},
         limits={"bank": limit},
+        rates={"bank": 5.0},
+        ordered=frozenset({"bank"}),
     )
 
 
@@ -49,6 +52,18 @@ def test_a_day_without_trouble_passes():
 def test_a_subscriber_over_its_limit_is_named():
     (check,) = [check for check in checks([region_sum(ten(), limit=3)]) if not check.ok]
     assert check.detail == "bank saw 4 at once, its limit is 3"
+
+
+def test_a_subscriber_over_its_rate_is_named():
+    assert refused(region_sum(ten(), peak_per_second=7)) == [], "each may be a fifth of a second late"
+    (check,) = [check for check in checks([region_sum(ten(), peak_per_second=8)]) if not check.ok]
+    assert check.detail == "bank saw 8 in a second, its rate is 5"
+
+
+def test_a_subscriber_that_got_a_version_after_a_higher_one_is_named():
+    seen = {"out_of_order": 1, "out_of_order_keys": ["shipment:s:subscriber:bank:version:1"]}
+    (check,) = [check for check in checks([region_sum(ten(), **seen)]) if not check.ok]
+    assert check.detail == "bank accepted 1 versions after a higher one, shipment:s:subscriber:bank:version:1"
 
 
 def test_open_deliveries_fail_and_receivers_are_not_compared_yet():
