@@ -84,10 +84,10 @@ class State:
         return Group(steps, Text(f"\n{self.published:,} of {self.versions:,} versions published"), self._regions())
 
     def _regions(self) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
         table.add_column("region")
         for title in ("accepted", "delivered", "dead", "open", "in flight", "held", "per second"):
-            table.add_column(title, justify="right", min_width=9)
+            table.add_column(title, justify="right", min_width=7, no_wrap=True)
         for region, glance in self.glances.items():
             numbers = (glance.accepted, glance.delivered, glance.dead, glance.open, glance.in_flight, glance.held)
             table.add_row(region, *(f"{number:,}" for number in numbers), f"{self.rate(region):,.0f}")

@@ -76,7 +76,7 @@ def reconciliation(document: Document) -> Table:
     table = Table(box=SIMPLE_HEAD, title="Reconciliation", title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("")
     for name in (*regions, "together"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for group in _SUMMED:
         for title, name in group:
             values = [region[name] for region in regions.values()]
