@@ -1,9 +1,14 @@
 """Rates and orders, seen from the subscriber's end, with two consumers that know nothing of each other."""
 
+import time
 from collections import defaultdict
 
+import pytest
+
+from fanout.ledger import channels, registry
 from fanout.model.shipment import ShipmentVersion
 from services.deployment import versions
+from services.waiting import eventually
 
 LAG_SECONDS = 0.5
 """So late may a busy machine make one request, without the next one moving."""
@@ -70,3 +75,31 @@ async def test_the_latest_version_is_what_every_shipment_ends_with(deployment):
     reasons = await deployment.region.rows("SELECT DISTINCT reason FROM {schema}.delivery WHERE state = 'dead'")
     assert {row["reason"] for row in reasons} <= {"superseded"}
     assert sums["dead"] > 0
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 6), (6, 1)])
+async def test_another_concurrency_holds_within_a_second_without_a_restart(deployment, before, after):
+    await deployment.subscriber("a", concurrency=before)
+    deployment.receiver.use([{"answer": 200, "delay_seconds": 0.3}])
+    started = deployment.start("publisher", "scheduler", "consumer", "consumer")
+    await deployment.publish(*versions(200))
+    stats = deployment.receiver.stats.of("a")
+    await eventually(lambda: stats.in_flight == before, 20, "the limit before is reached")
+    await tune(deployment, after)
+    tuned_at = time.monotonic()
+    await eventually(lambda: stats.in_flight == after, 10, "the new limit is what is in flight")
+    took = time.monotonic() - tuned_at
+    print(f"concurrency {before} to {after}: {took:.2f} s")
+    assert took < 5, "a second on a machine that is not busy"
+    stats.peak_in_flight = stats.in_flight
+    seen = stats.requests
+    await eventually(lambda: stats.requests >= seen + 2 * after, 20, "it goes on")
+    assert stats.peak_in_flight == after
+    assert all(role.running for role in started)
+
+
+async def tune(deployment, concurrency: int) -> None:
+    """As the command does: the change, then the ring."""
+    region = deployment.region
+    await registry.tune(region.connection, region.schema, "a", concurrency=concurrency, by="someone")
+    await region.connection.execute("SELECT pg_notify($1, '')", channels.due(region.schema))
