@@ -80,6 +80,7 @@ class Scheduler:
         self._patience = Patience()
         self._lost_queue = LostQueue(self._sweeping, self._schema)
         self._queue_away = False
+        self._in_sight_since = time.monotonic()  # as the loop counts
         self._owed: list[Reference] = []
         """Promoted, refused by the queue, and not back to waiting yet: the ledger was away as well."""
 
@@ -229,14 +230,21 @@ class Scheduler:
             _log.warning("references lost, put back to waiting", region=self._region, count=lost)
 
     async def _lost_after(self) -> float | None:
-        """What has been queued for longer than this is lost. None: nothing can be, or the broker is away and may still have it."""
+        """What has been queued for longer than this is lost. None: nothing can be. Ledger and broker have to be in sight for as long:
+        while one of them is away, consumers hold what they cannot claim, and the broker what it cannot give out.
+        """
+        now = asyncio.get_running_loop().time()
+        in_sight_since, self._in_sight_since = self._in_sight_since, now
         oldest = await sweeping.oldest_queued_seconds(self._sweeping, self._schema)
-        if oldest is None or oldest < LOST_SOON_SECONDS:
-            return None
-        try:
-            return LOST_SOON_SECONDS if await self._publishing.ready() == 0 else LOST_AFTER_SECONDS
-        except QueueUnavailable:
-            return None
+        if oldest is not None and oldest >= LOST_SOON_SECONDS:
+            try:
+                after_seconds = LOST_SOON_SECONDS if await self._publishing.ready() == 0 else LOST_AFTER_SECONDS
+            except QueueUnavailable:
+                return None
+        else:
+            after_seconds = None
+        self._in_sight_since = in_sight_since
+        return after_seconds if after_seconds is not None and now - in_sight_since >= after_seconds else None
 
     async def close_out(self) -> None:
         """End what is still open for destinations that were disabled or deleted."""

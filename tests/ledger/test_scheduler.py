@@ -75,9 +75,28 @@ async def test_what_nobody_claims_is_lost_after_a_minute_or_sooner_where_nothing
         "UPDATE {schema}.delivery SET queued_at = queued_at - make_interval(secs => $1)", float(age_seconds)
     )
     queue.left, queue.away = left, away
+    scheduler._in_sight_since -= 3600
     await scheduler.sweep_lost()
     assert scheduler.figures.lost == lost
     assert await region.value("SELECT sum(queued) FROM {schema}.destination") == 1 - lost
+
+
+async def test_nothing_is_lost_that_was_out_of_sight_while_the_broker_or_the_ledger_was_away(
+    region: Region, queue, scheduler
+):
+    await region.subscriber("a")
+    await region.arrive(region.announcement())
+    await scheduler.promote_once()
+    await region.execute("UPDATE {schema}.delivery SET queued_at = queued_at - interval '1 hour'")
+    scheduler._in_sight_since -= 3600
+    queue.away = True
+    await scheduler.sweep_lost()
+    queue.away = False
+    await scheduler.sweep_lost()
+    assert scheduler.figures.lost == 0, "the broker is back just now"
+    scheduler._in_sight_since -= 15
+    await scheduler.sweep_lost()
+    assert scheduler.figures.lost == 1
 
 
 async def test_what_the_queue_held_when_it_was_lost_goes_back_at_once_and_what_came_later_stays(
