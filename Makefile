@@ -10,7 +10,7 @@ PYTEST_OPTIONS ?= -n 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo .venv test lint check format lock clean
+.PHONY: help demo .venv test lint check bench format lock clean
 
 help:  ## what can be made
 	@awk -F ':.*## ' '/^[a-z.]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -30,6 +30,9 @@ lint: $(VENV)/dev-installed  ## style, types, and who may import whom
 	@$(BIN)/lint-imports
 
 check: lint test  ## all that has to pass before a change is taken
+
+bench: $(VENV)/dev-installed  ## measure this beside others, and write the tables and the plot of benchmarks/README.md (ARGS=--quick)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 format: $(VENV)/dev-installed  ## lay the code out
 	@$(BIN)/ruff format

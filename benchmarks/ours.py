@@ -80,7 +80,8 @@ class Ours:
         self.servers = servers
         self.url = url
         self.roles: list[Role] = []
-        self._started = 0.0
+        self.ports: dict[int, int] = {}
+        """Where each role serves HTTP, by its process."""
         self._watch: asyncpg.Connection | None = None
         self._scrapes: list[asyncio.Task[None]] = []
         config = servers.folder / "fanout.toml"
@@ -130,6 +131,7 @@ class Ours:
             f"fanout {' '.join(arguments)}", [sys.executable, "-m", "fanout", *arguments], environment
         )
         self.roles.append(role)
+        self.ports[role.pid] = port
         self._scrapes.append(asyncio.create_task(_scrape(f"http://127.0.0.1:{port}/metrics"), name="scrape"))
         return role
 
@@ -152,7 +154,7 @@ class Ours:
             return int(await self.watch.fetchval(OUTBOX)) == 0
 
         await eventually(expanded, seconds, "every version is expanded")
-        await self.servers.processes.end(publisher)
+        await self.end(publisher)
         await self.servers.settle_down(self.url)
         return int(await self.watch.fetchval(WAITING))
 
@@ -201,8 +203,9 @@ class Ours:
         return json.loads(await self.command("status", "--json"))
 
     async def end(self, role: Role) -> None:
-        await self.servers.processes.end(role)
+        """In order; one that was killed is only forgotten."""
         self.roles.remove(role)
+        await self.servers.processes.end(role)
 
     async def close(self) -> None:
         for scrape in self._scrapes:

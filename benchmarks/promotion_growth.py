@@ -1,20 +1,13 @@
-"""How the cost of one promotion step grows with the backlog: time and pages touched, and the plan it runs.
+"""How the cost of one promotion step grows with the backlog: time and pages touched.
 
-    python benchmarks/promotion_growth.py [--rows 10000,100000,1000000] [--plan]
-
-Seeds a ledger of its own in an embedded PostgreSQL with 200 destinations, and measures steps of 64 destinations, each rolled back, at
-each size in the same run. Prints a Markdown table.
+python -m benchmarks.promotion_growth --quick
 """
 
 import argparse
-import asyncio
-import json
 import statistics
-import sys
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from benchmarks.scenario import Document, Scenario, Size, tell
 from fanout.embedded import EmbeddedPostgres
 from services.plans import watching
 from services.region import Region
@@ -37,8 +30,8 @@ async def seed(region: Region, first: int, last: int, *, skewed: bool) -> None:
     await region.connection.execute(region.schema.sql("VACUUM (ANALYZE) {schema}.destination"))
 
 
-async def measure(region: Region) -> tuple[float, int, int, list[dict]]:
-    """Median milliseconds, rows found, pages touched, plans."""
+async def step(region: Region) -> Document:
+    """Median of some steps, each rolled back."""
     durations, found = [], 0
     for _ in range(STEPS):
         transaction = region.connection.transaction()
@@ -53,38 +46,43 @@ async def measure(region: Region) -> tuple[float, int, int, list[dict]]:
     async with watching(region.connection) as watched:
         await region.promote()
     await transaction.rollback()
-    return statistics.median(durations), found, watched.buffers, watched.plans
+    return {"found": found, "ms": statistics.median(durations), "pages": watched.buffers}
 
 
-async def run(sizes: list[int], *, show_plan: bool) -> None:
+async def measure(chosen: argparse.Namespace) -> Document:
+    runs = []
     async with EmbeddedPostgres() as server:
-        print("| destinations | waiting | rows found | median ms per step | pages touched |")
-        print("|---|---|---|---|---|")
         for skewed in (False, True):
             url = await server.create_database(f"growth_{'skewed' if skewed else 'even'}")
             region = await Region.open(url, watched=False)
             for number in range(DESTINATIONS):
                 await region.subscriber(f"d-{number}", concurrency=5)
             upto = 0
-            plans: list[dict] = []
-            for size in sizes:
+            for size in map(int, chosen.rows.split(",")):
                 await seed(region, upto + 1, size, skewed=skewed)
                 upto = size
-                milliseconds, found, pages, plans = await measure(region)
-                name = f"{DESTINATIONS}, one with 90 %" if skewed else f"{DESTINATIONS}, even"
-                print(f"| {name} | {size:,} | {found} | {milliseconds:.2f} | {pages:,} |", flush=True)
-            if show_plan and skewed:
-                print(json.dumps(plans[-2:], indent=1))
+                runs.append({"skewed": skewed, "waiting": size} | await step(region))
+                tell(f"{size:,} waiting, {'skewed' if skewed else 'even'}: {runs[-1]['ms']:.2f} ms")
             await region.connection.close()
+    return {"runs": runs}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", default="10000,100000,1000000")
-    parser.add_argument("--plan", action="store_true", help="print the plan of the last step")
-    arguments = parser.parse_args()
-    asyncio.run(run([int(each) for each in arguments.rows.split(",")], show_plan=arguments.plan))
+def table(document: Document) -> str:
+    lines = ["| destinations | waiting | rows found | median ms per step | pages touched |", "|---|---|---|---|---|"]
+    for run in document["runs"]:
+        name = f"{DESTINATIONS}, one with 90 %" if run["skewed"] else f"{DESTINATIONS}, even"
+        lines.append(f"| {name} | {run['waiting']:,} | {run['found']} | {run['ms']:.2f} | {run['pages']:,} |")
+    return "\n".join(lines)
 
+
+SCENARIO = Scenario(
+    "promotion_growth",
+    "One promotion step",
+    "A step of 64 destinations in a ledger with 200, rolled back each time, at each size in the same run.",
+    {"rows": Size("10000,100000", "10000,100000,1000000", "how many wait")},
+    measure,
+    table,
+)
 
 if __name__ == "__main__":
-    main()
+    SCENARIO.main()
