@@ -4,6 +4,9 @@ python -m benchmarks.limits --quick
 """
 
 import argparse
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 from benchmarks.ours import Ours, subscribers, versions
@@ -19,6 +22,13 @@ DELAY_SECONDS = 0.02
 PATIENCE_SECONDS = 120
 """Longer than the lease of a killed consumer."""
 BUSY_LIMIT = 8
+
+
+@asynccontextmanager
+async def fresh_receiver() -> AsyncIterator[LocalReceiver]:
+    """One that has counted nothing yet."""
+    async with local_receivers(["one"]) as receivers:
+        yield receivers["one"]
 
 
 def limited(url: str) -> list[dict[str, Any]]:
@@ -64,7 +74,8 @@ async def busy(servers: Servers, receiver: LocalReceiver, transport: str, delay:
         ours.start("consumer", "eu")
         await sample(servers.accounts(), ours.settled, count)
         (seen,) = (await receiver.seen())["subscribers"].values()
-        lasted = seen["last_arrival"] - seen["first_arrival"] + delay
+        first, last = (datetime.fromisoformat(seen[name]) for name in ("first_arrival", "last_arrival"))
+        lasted = (last - first).total_seconds() + delay
         return {"delay": delay, "count": count, "busy": seen["requests"] * delay / (BUSY_LIMIT * lasted)}
     finally:
         await ours.close()
@@ -72,13 +83,14 @@ async def busy(servers: Servers, receiver: LocalReceiver, transport: str, delay:
 
 async def measure(chosen: argparse.Namespace) -> Document:
     runs, shares = [], []
-    async with running_servers(broker=chosen.transport == "rabbitmq") as servers, local_receivers(["one"]) as receivers:
-        receiver = receivers["one"]
+    async with running_servers(broker=chosen.transport == "rabbitmq") as servers:
         for _ in range(chosen.repeats):
             for delay in chosen.delays.split(","):
-                shares.append(await busy(servers, receiver, chosen.transport, float(delay), chosen.seconds))
+                async with fresh_receiver() as receiver:
+                    shares.append(await busy(servers, receiver, chosen.transport, float(delay), chosen.seconds))
                 tell(f"answers after {delay} s: {shares[-1]['busy']:.0%} busy")
-            runs.append(await kept(servers, receiver, chosen.transport, chosen.deliveries))
+            async with fresh_receiver() as receiver:
+                runs.append(await kept(servers, receiver, chosen.transport, chosen.deliveries))
             tell(f"limits {runs[-1]['limits']}, peaks {runs[-1]['peaks']}, duplicates {runs[-1]['duplicates']}")
     return {"transport": chosen.transport, "runs": runs, "busy": shares}
 
@@ -97,7 +109,7 @@ def table(document: Document) -> str:
         f"| exceeded | {over} |",
         f"| reached | {full} |",
         f"| deliveries in all, each delivered at least once | {sum(run['deliveries'] for run in document['runs']):,} |",
-        f"| delivered a second time (in flight when their consumer was killed) | {sum(run['duplicates'] for run in document['runs'])} |",
+        f"| delivered a second time (answered, and not yet settled, when their consumer was killed) | {sum(run['duplicates'] for run in document['runs'])} |",
         f"| books balanced | {'yes' if all(run['balanced'] for run in document['runs']) else '**no**'} |",
     ]
     for delay in dict.fromkeys(each["delay"] for each in document["busy"]):
