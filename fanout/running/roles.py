@@ -16,7 +16,7 @@ from fanout.api.probes import create_probes
 from fanout.database.connection import SteadyConnection
 from fanout.publisher.publisher import RegionPublisher
 from fanout.running.http import serve, url_of
-from fanout.running.regional import ConsumerRole, SchedulerRole
+from fanout.running.regional import ConsumerRole, SchedulerRole, check_queue
 from fanout.running.schemas import Place, Unusable, await_schema, home_place, region_place
 from fanout.running.stopping import Stop
 from fanout.settings import RegionSettings, Settings
@@ -51,6 +51,8 @@ class Process:
     name: str
     parts: list[Part] = field(default_factory=list)
     figures: Figures = field(default_factory=Figures)
+    queues: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
+    """By the name of its role, a check of the queue that it works with."""
 
     def add_publisher(self, settings: Settings) -> None:
         """Every region is a part of its own: one that is away delays no other."""
@@ -62,6 +64,8 @@ class Process:
         role = SchedulerRole(settings, region)
         self.parts.append(Part(f"scheduler {region.name}", (region_place(region),), role.run, region.name))
         self.figures.add_scheduler(region.name, lambda: role.scheduler.figures if role.scheduler else None)
+        self.figures.add_queue(region.name, "scheduler", lambda: role.queue.condition if role.queue else None)
+        self.queues[f"queue of scheduler {region.name}"] = lambda: check_queue(role.queue)
 
     def add_consumer(self, settings: Settings, region: RegionSettings) -> None:
         role = ConsumerRole(settings, region)
@@ -71,6 +75,9 @@ class Process:
             # An outcome is a str; Mapping knows that of its values only, not of its keys.
             lambda: cast("Sent", role.consumer.figures) if role.consumer else None,
         )
+        self.figures.add_queue(region.name, "consumer", lambda: role.queue.condition if role.queue else None)
+        self.figures.add("fanout_malformed_messages", lambda: role.queue.malformed if role.queue else None, region.name)
+        self.queues[f"queue of consumer {region.name}"] = lambda: check_queue(role.queue)
 
     def add_api(self, settings: Settings) -> ASGIApp:
         """The API answers at once, 503 for what is away; a schema of home that is behind ends it as it does every role."""
@@ -81,9 +88,10 @@ class Process:
         return create_app(settings, self.figures)
 
     def probes(self) -> ASGIApp:
-        """Ready while every database that a part needs answers."""
+        """Ready while every database that a part needs answers, and its queue can be used."""
         places = {place.name: place for part in self.parts for place in part.needs}
-        return create_probes(self.name, {name: Answers(place) for name, place in places.items()}, self.figures)
+        checks = {name: Answers(place) for name, place in places.items()} | self.queues
+        return create_probes(self.name, checks, self.figures)
 
 
 class Answers:

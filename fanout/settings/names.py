@@ -58,6 +58,8 @@ def from_text(keys: Keys, text: str) -> object:
     kind = kind_of(keys)
     if get_origin(kind) is tuple:
         return [piece.strip() for piece in text.split(",") if piece.strip()]
+    if kind is bool:
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
     if kind not in {int, float}:
         return text
     try:

@@ -41,6 +41,8 @@ class RegionSettings:
     amqp_url: str | None = field(repr=False)
     queue: str
     transport: Literal["rabbitmq", "ledger"]
+    declare: bool
+    """False: exchange and queues are made by others, and this user may not even be allowed to."""
     allow_networks: tuple[Network, ...]
 
     @property
@@ -157,6 +159,7 @@ def _resolve_region(
         amqp_url=amqp_url,
         queue=table.queue or f"{namespace}.{name}",
         transport=table.transport or ("rabbitmq" if amqp_url else "ledger"),
+        declare=table.declare,
         allow_networks=table.allow_networks,
     )
 

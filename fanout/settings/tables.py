@@ -108,6 +108,7 @@ class RegionTable(Table):
     amqp_url: AmqpUrl | None = Field(default=None, repr=False)
     queue: Annotated[str, AfterValidator(_queue)] | None = None
     transport: Literal["rabbitmq", "ledger"] | None = None
+    declare: bool = True
     allow_networks: Networks = ()
 
 

@@ -68,6 +68,15 @@ FIGURES: dict[str, Figure] = {
         "counter", ("region",), "Destinations with work and no wake-up. Never more than 0."
     ),
     "fanout_counters_drifted": Figure("counter", ("region",), "Counters that disagreed with rows. Never more than 0."),
+    # Of a role's connection to its broker, where there is one; a ``service`` is a scheduler or a consumer.
+    "fanout_broker_up": Figure("gauge", ("region", "service"), "1 while the role is connected to its queue, else 0."),
+    "fanout_broker_blocked": Figure(
+        "gauge", ("region", "service"), "1 while the broker takes nothing: its memory or disk alarm is on."
+    ),
+    "fanout_broker_reconnections": Figure("counter", ("region", "service"), "How often the connection was lost."),
+    "fanout_malformed_messages": Figure(
+        "counter", ("region",), "Messages that were none of ours, put into the dead-letter queue with the reason."
+    ),
     # Counted by every role that traces.
     "fanout_spans_exported": Figure("counter", (), "Spans that the collector took."),
     "fanout_spans_dropped": Figure(
@@ -116,6 +125,17 @@ class Promoted(Protocol):
     def missed(self) -> int: ...
     @property
     def drifted(self) -> int: ...
+
+
+class Connected(Protocol):
+    """How a role stands with its broker."""
+
+    @property
+    def is_up(self) -> bool: ...
+    @property
+    def is_blocked(self) -> bool: ...
+    @property
+    def reconnections(self) -> int: ...
 
 
 class Exported(Protocol):
@@ -170,6 +190,15 @@ class Figures:
         }
         for name, part in figures.items():
             self.add(name, _part_of(read, part), region)
+
+    def add_queue(self, region: str, service: str, read: Callable[[], Connected | None]) -> None:
+        figures: dict[str, Callable[[Connected], Value]] = {
+            "fanout_broker_up": lambda now: now.is_up,
+            "fanout_broker_blocked": lambda now: now.is_blocked,
+            "fanout_broker_reconnections": lambda now: now.reconnections,
+        }
+        for name, part in figures.items():
+            self.add(name, _part_of(read, part), region, service)
 
     def add_exporting(self, spans: Exported) -> None:
         self.add("fanout_spans_exported", lambda: spans.exported)

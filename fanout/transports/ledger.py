@@ -35,6 +35,8 @@ class LedgerMessage:
 class LedgerPublishing:
     """The scheduler's end: the rows are queued already, so it only rings."""
 
+    condition = None
+
     def __init__(self, url: str, schema: Schema, application: str) -> None:
         self._bell = Bell(url, application, channel(schema))
 
@@ -51,6 +53,9 @@ class LedgerPublishing:
 
 class LedgerConsuming:
     """A consumer's end: takes queued rows that nobody else has taken, oldest first."""
+
+    condition = None
+    malformed = 0
 
     def __init__(self, url: str, schema: Schema, application: str) -> None:
         self._schema = schema

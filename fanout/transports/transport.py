@@ -33,8 +33,24 @@ class Message(Protocol):
         """So many of its references have their outcome in the ledger, or nothing to do. At the last one it is acknowledged."""
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How an end stands with the broker at this moment, for probes and figures."""
+
+    is_up: bool
+    is_blocked: bool
+    """Up, but its memory or disk alarm is on: it takes nothing and gives out what it has."""
+    reconnections: int
+    trouble: str
+    """What keeps it from being used now; empty where nothing does."""
+
+
 class Publishing(Protocol):
     """The scheduler's end."""
+
+    @property
+    def condition(self) -> Condition | None:
+        """None where there is no broker."""
 
     async def publish(self, references: Sequence[Reference], traceparent: str | None = None) -> None:
         """Returns when the queue has taken responsibility. Raises ``QueueUnavailable`` where it may not have.
@@ -50,6 +66,14 @@ class Publishing(Protocol):
 
 class Consuming(Protocol):
     """A consumer's end."""
+
+    @property
+    def condition(self) -> Condition | None:
+        """None where there is no broker."""
+
+    @property
+    def malformed(self) -> int:
+        """How many messages were none of ours, and went to the dead-letter queue."""
 
     async def take(self, most: int, at_most_seconds: float) -> Sequence[Message]:
         """Messages with about ``most`` references, as soon as there are any; none after so many seconds.

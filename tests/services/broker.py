@@ -110,14 +110,14 @@ class OwnBroker:
         always = (
             f"listeners.tcp.1 = 127.0.0.1:{self.port}",
             f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
-            f"ssl_options.certfile = {self._inside('right.pem')}",
-            f"ssl_options.keyfile = {self._inside('right.pem')}",
-            f"ssl_options.cacertfile = {self._inside(AUTHORITY.name)}",
+            f"ssl_options.certfile = {self.inside('right.pem')}",
+            f"ssl_options.keyfile = {self.inside('right.pem')}",
+            f"ssl_options.cacertfile = {self.inside(AUTHORITY.name)}",
             "ssl_options.verify = verify_none",
         )
         (self.folder / "rabbitmq.conf").write_text("\n".join([*always, *lines, ""]))
 
-    def _inside(self, name: str = "") -> str:
+    def inside(self, name: str = "") -> str:
         """A path in its folder, as the node sees it."""
         return str("/" / (self.folder / name).relative_to(self._root))
 
@@ -127,15 +127,15 @@ class OwnBroker:
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RABBITMQ_")}
         return kept | {
-            "HOME": self._inside(),
+            "HOME": self.inside(),
             "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(self._dist_port),
-            "RABBITMQ_MNESIA_BASE": self._inside("mnesia"),
-            "RABBITMQ_LOG_BASE": self._inside("log"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": self._inside("plugins"),
-            "RABBITMQ_CONFIG_FILE": self._inside("rabbitmq"),
+            "RABBITMQ_MNESIA_BASE": self.inside("mnesia"),
+            "RABBITMQ_LOG_BASE": self.inside("log"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": self.inside("plugins"),
+            "RABBITMQ_CONFIG_FILE": self.inside("rabbitmq"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
             # Small: several nodes may share a machine with everything else.
             "RABBITMQ_SERVER_START_ARGS": "+S 1:1 +sbwt none",

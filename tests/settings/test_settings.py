@@ -99,6 +99,7 @@ def test_every_key_stands_in_the_delivered_file(load):
         "amqp_url",
         "queue",
         "transport",
+        "declare",
         "allow_networks",
     ):
         assert re.search(rf"^(# )?{name} = ", text, re.MULTILINE)
@@ -155,6 +156,15 @@ def test_home_and_every_region_that_names_none_share_the_database(load):
     ].database_url == "postgresql://eu/d".replace("eu", "home")
     settings = load(FANOUT_DATABASE_URL=DATABASE, FANOUT__HOME__DATABASE_URL="postgresql://home/d")
     assert (settings.home.database_url, settings.regions["eu"].database_url) == ("postgresql://home/d", DATABASE)
+
+
+@pytest.mark.parametrize(("text", "declares"), [("true", True), ("false", False), (" False ", False)])
+def test_whether_we_declare_on_the_broker_can_be_said_in_the_environment(load, text, declares):
+    settings = load(FANOUT__REGIONS__EU__DECLARE=text)
+    assert [region.declare for region in settings.regions.values()] == [declares, True]
+    assert "FANOUT__REGIONS__EU__DECLARE: 'perhaps' is not allowed" in refusal_of(
+        load, FANOUT__REGIONS__EU__DECLARE="perhaps"
+    )
 
 
 def test_the_transport_is_rabbitmq_where_a_broker_is_known(load):

@@ -84,7 +84,7 @@ async def test_users_with_least_permission_work_where_we_do_not_declare(private_
 
     text = await refused(ends(RabbitPublishing, writer, topology))
     assert f"'{name}" in text
-    assert "start without declaring" in text
+    assert "`declare = false`" in text
 
     locked = Topology(own_place.exchange, own_place.queue, declare=False)
     await ends(RabbitPublishing, writer, locked).publish(ONE)

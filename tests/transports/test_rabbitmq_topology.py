@@ -1,11 +1,17 @@
 """What stands on the broker, who makes it, and what is said where it stands differently."""
 
 import asyncio
+import json
 
 import pytest
+from structlog.testing import capture_logs
 
+from fanout.running.regional import topology_of
+from fanout.settings import Settings
 from fanout.transports.rabbitmq import QueueRefused, RabbitConsuming, RabbitPublishing, Topology
+from fanout.transports.rabbitmq.sending import ConfirmedSending
 from fanout.transports.transport import QueueUnavailable, Reference
+from services.roles import ROOT
 from services.waiting import eventually
 
 
@@ -102,27 +108,107 @@ async def test_an_exchange_of_another_kind_is_one_clear_error(place):
         await publishing.close()
 
 
-async def test_where_we_do_not_declare_a_missing_queue_is_said_and_waited_for(place):
-    locked = Topology(place.exchange, place.queue, declare=False)
-    consuming = RabbitConsuming(place.url, locked, "tests consuming")
-    publishing = RabbitPublishing(place.url, locked, "tests publishing")
+async def trouble_of(use):
+    with pytest.raises(QueueUnavailable) as error:
+        await use
+    return str(error.value)
+
+
+async def test_where_we_do_not_declare_what_is_missing_is_said_with_the_mend_and_waited_for(private_broker, own_place):
+    locked = Topology(own_place.exchange, own_place.queue, declare=False)
+    consuming = RabbitConsuming(own_place.url, locked, "tests consuming")
+    publishing = RabbitPublishing(own_place.url, locked, "tests publishing", confirm_seconds=2)
     try:
-        for use in (lambda: consuming.take(1, 2), lambda: publishing.publish([Reference(1, 1, 1)])):
-            with pytest.raises(QueueUnavailable, match=f"queue '{place.queue}' does not exist, and we are told not to"):
-                await use()
+        for use in (consuming.take(1, 5), publishing.publish([Reference(1, 1, 1)])):
+            text = await trouble_of(use)
+            missing = f"exchange '{locked.exchange}', queue '{locked.queue}', queue '{locked.queue}.dead'"
+            assert f"not there in virtual host '/': {missing}; and we are told not to declare" in text
         with pytest.raises(Exception, match="NOT_FOUND"):
-            await place.counts()
-        made = RabbitPublishing(place.url, Topology(place.exchange, place.queue), "an operator")
-        await made.publish([Reference(2, 1, 1)])
-        await made.close()
+            await own_place.counts()
+        definitions, command = text.split("echo '")[1].split("' | ")
+        (private_broker.folder / "mend.json").write_text(definitions)
+        assert command == "rabbitmqctl import_definitions"
+        await private_broker.control("import_definitions", private_broker.inside("mend.json"))
         await eventually(
-            lambda: (publishing.state, consuming.state) == ("open", "open"), what="both recover by themselves"
+            lambda: (publishing.state, consuming.state) == ("open", "open"), 20, "both recover by themselves"
         )
         await publishing.publish([Reference(3, 1, 1)])
-        seen = set()
-        async with asyncio.timeout(5):
-            while seen != {2, 3}:
-                seen |= {each.references[0].delivery_id for each in await consuming.take(10, 1)}
+        (message,) = await consuming.take(1, 5)
+        assert message.references == [Reference(3, 1, 1)]
+        message.done()
+
+        channel = await own_place.channel()
+        await (await channel.get_queue(own_place.queue, ensure=False)).unbind(own_place.exchange, own_place.queue)
+        text = await trouble_of(publishing.publish([Reference(4, 1, 1)]))
+        assert "it, or its binding, was deleted; an administrator can run echo '{" in text
     finally:
         await publishing.close()
         await consuming.close()
+
+
+async def test_what_an_administrator_makes_from_our_definitions_is_what_we_declare(private_broker, own_place):
+    """Declared over it with everything compared: nothing differs."""
+    topology = Topology(own_place.exchange, own_place.queue)
+    (private_broker.folder / "ours.json").write_text(json.dumps(topology.definitions("/")))
+    await private_broker.control("import_definitions", private_broker.inside("ours.json"))
+    publishing = RabbitPublishing(own_place.url, topology, "tests publishing")
+    try:
+        await publishing.publish([Reference(1, 1, 1)])
+        assert (await own_place.counts())[0] == 1
+    finally:
+        await publishing.close()
+
+
+def test_the_definitions_that_are_delivered_are_what_the_delivered_settings_need(tmp_path):
+    settings = Settings.load({"FANOUT_AMQP_URL": "amqp://h"}, tmp_path)
+    wanted = {"exchanges": [], "queues": [], "bindings": []}
+    for region in settings.regions.values():
+        for kind, items in topology_of(settings, region).definitions("fanout").items():
+            wanted[kind] += [each for each in items if each not in wanted[kind]]
+    assert json.loads((ROOT / "config" / "rabbitmq" / "definitions.json").read_text()) == wanted
+
+
+async def test_the_first_declaration_is_no_loss_and_the_second_is_one(place):
+    lost = []
+    publishing = RabbitPublishing(
+        place.url, Topology(place.exchange, place.queue), "tests publishing", on_queue_lost=lambda: lost.append(1)
+    )
+    try:
+        with capture_logs() as lines:
+            await publishing.publish([Reference(1, 1, 1)])
+        assert [(line["log_level"], line["event"]) for line in lines] == [("info", "queue declared")]
+        assert lost == [1], "it may have stood before this process: the ledger is asked all the same"
+        with capture_logs() as lines:
+            await place.delete()
+            publishing._sending.link.drop("a test")
+            await eventually(lambda: lost == [1, 1], what="missed")
+        assert ("warning", "queue was missing; its references are gone") in [
+            (line["log_level"], line["event"]) for line in lines
+        ]
+    finally:
+        await publishing.close()
+
+
+async def test_a_queue_that_answers_and_confirms_nothing_has_its_mend_named_at_the_second_time(place, monkeypatch):
+    """As a node of 3.10 leaves one that was killed within half a second of the declaration."""
+    topology = Topology(place.exchange, place.queue)
+    publishing = RabbitPublishing(place.url, topology, "tests publishing", confirm_seconds=1)
+    try:
+        await eventually(lambda: publishing.state == "open", what="open")
+
+        async def never(*_):
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr(ConfirmedSending, "_publish", never)
+        first = await trouble_of(publishing.publish([Reference(n, 1, 1, probation=True) for n in range(3)]))
+        await eventually(lambda: publishing.state == "open", what="open again")
+        second = await trouble_of(publishing.publish([Reference(1, 1, 1)]))
+        assert "confirmed nothing within 1 s" in first
+        assert "delete" not in first
+        assert f"(`rabbitmqctl -p / delete_queue {place.queue}`)" in second
+        monkeypatch.undo()
+        await eventually(lambda: publishing.state == "open", what="open again")
+        await publishing.publish([Reference(1, 1, 1)])
+        assert publishing._sending._silent == []
+    finally:
+        await publishing.close()

@@ -13,9 +13,9 @@ from fanout.transports.rabbitmq.acknowledgements import Acknowledgements
 from fanout.transports.rabbitmq.burials import Burials
 from fanout.transports.rabbitmq.envelope import TRACEPARENT_HEADER, Malformed, decode
 from fanout.transports.rabbitmq.link import LOST, Link, LinkState, Session, guarded, within
-from fanout.transports.rabbitmq.refusals import is_forbidden
-from fanout.transports.rabbitmq.topology import Topology
-from fanout.transports.transport import QueueUnavailable, Reference
+from fanout.transports.rabbitmq.refusals import is_forbidden, leaderless
+from fanout.transports.rabbitmq.topology import Standing, Topology
+from fanout.transports.transport import Condition, QueueUnavailable, Reference
 
 PREFETCH = 500
 """Messages, and one may carry a single reference: less than the sends of a consumer would starve it. The consumer's own limit
@@ -39,8 +39,6 @@ class Figures:
     acks_failed: int = 0
     silences: int = 0
     """How often messages were ready, there was room, and nothing came: the connection was opened anew."""
-    queue_lost: int = 0
-    """How often the queue was deleted under us, or missing: the ledger should queue again at once what it held."""
 
 
 class _Channel:
@@ -95,7 +93,7 @@ class RabbitConsuming:
         self._prefetch = prefetch
         self._check_seconds = check_seconds
         self._silent_seconds = silent_seconds
-        self._on_queue_lost = on_queue_lost
+        self._standing = Standing(topology, on_queue_lost)
         self._epoch: _Channel | None = None
         self._was_deleted = False
         self._something = asyncio.Event()
@@ -109,6 +107,14 @@ class RabbitConsuming:
     @property
     def state(self) -> LinkState:
         return self._link.state
+
+    @property
+    def condition(self) -> Condition:
+        return self._link.condition
+
+    @property
+    def malformed(self) -> int:
+        return self.figures.malformed
 
     @property
     def trouble(self) -> str:
@@ -159,14 +165,13 @@ class RabbitConsuming:
         async def aside(message: AbstractIncomingMessage) -> None:
             self._put_aside(epoch, message)
 
+        session.suspect = leaderless(self._topology.queue, session.vhost)
         epoch.consumer_tag = await guarded(epoch.queue.consume(aside))
+        session.suspect = ""
         self._epoch = epoch
         session.watch(self._watch(epoch, await session.open_channel(passing=True)))
-        if was_missing or self._was_deleted:
-            self._was_deleted = False
-            self.figures.queue_lost += 1
-            _log.warning("queue was missing; its references are gone", queue=self._topology.queue)
-            self._on_queue_lost()
+        self._standing.found(was_missing=was_missing or self._was_deleted)
+        self._was_deleted = False
 
     def _cancelled(self, session: Session) -> None:
         """Another end may have declared it anew before we look: its references are gone all the same."""

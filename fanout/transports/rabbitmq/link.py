@@ -12,16 +12,16 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 import structlog
-from aio_pika.abc import AbstractChannel, AbstractConnection
+from aio_pika.abc import AbstractChannel
 from aio_pika.connection import Connection
 from aiormq.exceptions import AMQPError, ConnectionInternalError
 from yarl import URL
 
 from fanout.database.errors import describe
 from fanout.loops import Patience
-from fanout.transports.rabbitmq.refusals import refusal_of
+from fanout.transports.rabbitmq.refusals import refusal_of, trouble_of, vhost_of
 from fanout.transports.rabbitmq.wire import Wire
-from fanout.transports.transport import QueueRefused, QueueUnavailable
+from fanout.transports.transport import Condition, QueueRefused, QueueUnavailable
 
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
@@ -63,14 +63,20 @@ class LinkState(StrEnum):
 class Session:
     """One connection with its channels, from opening to loss. Losing one channel ends it."""
 
-    def __init__(self, connection: AbstractConnection, wire: Wire) -> None:
+    def __init__(self, connection: Connection, wire: Wire) -> None:
         self.over = asyncio.Event()
         self.why: BaseException | str = "closed"
+        self.suspect = ""
+        """What may be the matter if the step that furnishing is at takes for ever."""
         self._connection = connection
         self._wire = wire
         self._channels: list[AbstractChannel] = []  # held here for life: the library keeps weak references only
         self._tasks: list[asyncio.Task[None]] = []
         connection.close_callbacks.add(self._lost)
+
+    @property
+    def vhost(self) -> str:
+        return vhost_of(str(self._connection.url))
 
     async def open_channel(self, *, passing: bool = False) -> AbstractChannel:
         """With confirms, and an error for what cannot be routed. Losing a ``passing`` one ends nothing."""
@@ -157,6 +163,15 @@ class Link:
     def state(self) -> LinkState:
         return LinkState.BLOCKED if self._state is LinkState.OPEN and self._blocked else self._state
 
+    @property
+    def condition(self) -> Condition:
+        is_up = self._state is LinkState.OPEN
+        blocked = "the broker is blocked: its memory or disk alarm is on, and it takes no messages"
+        trouble = (
+            "" if is_up and not self._blocked else blocked if is_up else f"the broker cannot be used: {self.trouble}"
+        )
+        return Condition(is_up, self._blocked, self.reconnections, trouble)
+
     async def opened(self) -> Session:
         """The open session; waits while no trouble is known. Raises ``QueueUnavailable`` or ``QueueRefused``."""
         while True:
@@ -233,7 +248,8 @@ class Link:
             await within(CONNECT_SECONDS, self._connect(connection, wire, session))
         except TimeoutError:
             await session.close()
-            raise ConnectionError(f"no answer within {CONNECT_SECONDS:g} s") from None
+            suspect = session.suspect and f"; {session.suspect}"
+            raise ConnectionError(f"no answer within {CONNECT_SECONDS:g} s{suspect}") from None
         except BaseException:
             await session.close()
             raise
@@ -281,7 +297,8 @@ class Link:
 
     def _fail(self, error: BaseException) -> None:
         refusal = self.refusal_of(error)
-        self.trouble = str(refusal or error) if refusal or isinstance(error, QueueUnavailable) else describe(error)
+        ours = refusal or isinstance(error, QueueUnavailable)
+        self.trouble = str(refusal or error) if ours else trouble_of(error, self._url)
         if self._state is not LinkState.AWAY:
             _log.warning("broker away", link=self._name, error=self.trouble)
             self._enter(LinkState.AWAY)

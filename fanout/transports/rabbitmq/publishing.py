@@ -4,17 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from fanout.transports.rabbitmq.envelope import TRACEPARENT_HEADER, Headers, encode, pack
 from fanout.transports.rabbitmq.link import LinkState
 from fanout.transports.rabbitmq.sending import ConfirmedSending, Unroutable
 from fanout.transports.rabbitmq.topology import Topology
-from fanout.transports.transport import QueueUnavailable, Reference
+from fanout.transports.transport import Condition, QueueUnavailable, Reference
 
 CONFIRM_SECONDS = 5.0
-
-_log = structlog.get_logger()
 
 
 class NotConfirmed(QueueUnavailable):
@@ -32,8 +28,6 @@ class Figures:
     references_confirmed: int = 0
     messages_confirmed: int = 0
     messages_not_confirmed: int = 0
-    queue_lost: int = 0
-    """How often the queue was found missing: whatever it held is gone, and the ledger should queue it again at once."""
 
 
 class RabbitPublishing:
@@ -51,12 +45,15 @@ class RabbitPublishing:
         self.figures = Figures()
         self._topology = topology
         self._confirm_seconds = confirm_seconds
-        self._on_queue_lost = on_queue_lost
-        self._sending = ConfirmedSending(url, application, topology, self._queue_lost)
+        self._sending = ConfirmedSending(url, application, topology, on_queue_lost)
 
     @property
     def state(self) -> LinkState:
         return self._sending.link.state
+
+    @property
+    def condition(self) -> Condition:
+        return self._sending.link.condition
 
     @property
     def trouble(self) -> str:
@@ -70,8 +67,8 @@ class RabbitPublishing:
         groups = list(pack(references))
         headers = {} if traceparent is None else {TRACEPARENT_HEADER: traceparent}
         results = await asyncio.gather(*(self._send(group, headers) for group in groups), return_exceptions=True)
-        if self._topology.declare and any(isinstance(each, Unroutable) for each in results):
-            self._sending.link.drop("the queue is gone: declaring it again")
+        if any(isinstance(each, Unroutable) for each in results):
+            self._sending.link.drop("the queue, or its binding, is gone: looking what is there")
         failed = [(group, error) for group, error in zip(groups, results, strict=True) if error is not None]
         for group, error in zip(groups, results, strict=True):
             if error is None:
@@ -92,11 +89,6 @@ class RabbitPublishing:
     async def ready(self) -> int | None:
         """None where this user may not ask. Raises ``QueueUnavailable`` within ``confirm_seconds``."""
         return await self._sending.ready(self._confirm_seconds)
-
-    def _queue_lost(self) -> None:
-        self.figures.queue_lost += 1
-        _log.warning("queue was missing; its references are gone", queue=self._topology.queue)
-        self._on_queue_lost()
 
     async def close(self) -> None:
         await self._sending.close()

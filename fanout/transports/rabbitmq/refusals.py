@@ -1,6 +1,7 @@
 """What the broker says no to, told apart from a broker that is merely away."""
 
 import re
+import ssl
 
 from aiormq.exceptions import (
     ChannelAccessRefused,
@@ -14,6 +15,9 @@ from fanout.transports.rabbitmq.wire import OpeningRefusedError
 from fanout.transports.transport import QueueRefused
 
 ACCESS_REFUSED, NOT_ALLOWED = 403, 530
+_FOR_ANOTHER_NAME = (62, 64)
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+_CERTIFICATES = ("cafile", "capath", "certfile", "keyfile")
 _INEQUIVALENT = re.compile(
     r"inequivalent arg '(?P<argument>[^']+)' for (?P<kind>\w+) '(?P<name>[^']+)' in vhost '(?P<vhost>[^']*)': (?P<difference>.+)"
 )
@@ -21,8 +25,7 @@ _INEQUIVALENT = re.compile(
 
 def refusal_of(error: BaseException, url: str) -> QueueRefused | None:
     """The refusal that this error is, or None where trying again may help."""
-    at = URL(url)
-    who = f"user '{at.user or 'guest'}' at {at.host}:{at.port or (5671 if at.scheme == 'amqps' else 5672)}"
+    who = f"user '{URL(url).user or 'guest'}' at {_server(url)}"
     said = _said(error)
     if isinstance(error, OpeningRefusedError) and error.code == ACCESS_REFUSED:
         return QueueRefused(f"the broker refuses {who}: {said}; put the right user and password into the AMQP URL")
@@ -33,7 +36,9 @@ def refusal_of(error: BaseException, url: str) -> QueueRefused | None:
         )
         return QueueRefused(f"the broker does not let {who} into virtual host '{vhost}': {said}; {mend}")
     if isinstance(error, ChannelAccessRefused):
-        mend = "grant it (`rabbitmqctl set_permissions`), or, where the topology is made by others, start without declaring it"
+        mend = (
+            "grant it (`rabbitmqctl set_permissions`), or, where others make exchange and queues, set `declare = false`"
+        )
         return QueueRefused(f"the broker refuses a permission to {who}: {said}; {mend}")
     if isinstance(error, ChannelPreconditionFailed):
         return _precondition(said)
@@ -56,6 +61,35 @@ def _precondition(said: str) -> QueueRefused | None:
     )
 
 
+def trouble_of(error: BaseException, url: str) -> str:
+    """What keeps us from the broker now, and how to mend it where TLS is the matter: it is waited for, certificates get renewed."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        said = error.verify_message.rstrip(".")
+        if error.verify_code in _FOR_ANOTHER_NAME:
+            return f"the certificate of the broker at {_server(url)} is for other names: {said}; put one of its names into the AMQP URL"
+        return (
+            f"the certificate of the broker at {_server(url)} is not trusted: {said}; if its authority is your own, put "
+            f"?cafile=/path/of/authority.pem at the end of the AMQP URL"
+        )
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return f"the broker at {_server(url)} speaks no TLS there: name its TLS port (mostly 5671), or begin the AMQP URL with amqp://"
+    if URL(url).scheme == "amqps" and isinstance(error, FileNotFoundError | PermissionError | ssl.SSLError):
+        named = ", ".join(f"{name}={value}" for name, value in URL(url).query.items() if name in _CERTIFICATES)
+        if named:
+            return f"a connection with the certificates in the AMQP URL ({named}) cannot be made: {describe(error)}"
+    return describe(error)
+
+
+def leaderless(queue: str, vhost: str) -> str:
+    """Seen on 3.10, on a node that was killed within half a second of the declaration: it answers everything but publishing and
+    consuming, for ever.
+    """
+    return (
+        f"if this goes on while the broker is well, queue '{queue}' has no leader: delete it (`rabbitmqctl -p {vhost} delete_queue "
+        f"{queue}`); it is made again and no delivery is lost, the ledger queues them anew"
+    )
+
+
 def is_missing(error: BaseException) -> bool:
     return isinstance(error, ChannelNotFoundEntity)
 
@@ -68,6 +102,11 @@ def vhost_of(url: str) -> str:
     """As aiormq reads it: no path, or a slash alone, is the virtual host ``/``."""
     path = URL(url).path
     return path[1:].replace("%2F", "/") if path not in ("", "/") else "/"
+
+
+def _server(url: str) -> str:
+    at = URL(url)
+    return f"{at.host}:{at.port or (5671 if at.scheme == 'amqps' else 5672)}"
 
 
 def _said(error: BaseException) -> str:

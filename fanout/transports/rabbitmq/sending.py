@@ -12,8 +12,8 @@ from aiormq.exceptions import DeliveryError, PublishError
 from fanout.database.errors import describe
 from fanout.transports.rabbitmq.envelope import CONTENT_TYPE, Headers, bounded
 from fanout.transports.rabbitmq.link import LOST, Link, Session, guarded, within
-from fanout.transports.rabbitmq.refusals import is_forbidden, is_missing
-from fanout.transports.rabbitmq.topology import Topology
+from fanout.transports.rabbitmq.refusals import is_forbidden, is_missing, leaderless
+from fanout.transports.rabbitmq.topology import Standing, Topology
 from fanout.transports.transport import QueueUnavailable
 
 
@@ -31,15 +31,16 @@ class ConfirmedSending:
         self, url: str, name: str, topology: Topology, on_queue_lost: Callable[[], None] = lambda: None
     ) -> None:
         self._topology = topology
-        self._on_queue_lost = on_queue_lost
+        self._standing = Standing(topology, on_queue_lost)
         self._exchange: AbstractExchange | None = None
         self._looking: AbstractChannel | None = None
         self._may_not_look = False
+        self._silent: list[Session] = []
+        """Those in a row that were opened, and confirmed nothing."""
         self.link = Link(url, name, self._furnish)
 
     async def _furnish(self, session: Session) -> None:
-        if await self._topology.prepare(session):
-            self._on_queue_lost()
+        self._standing.found(was_missing=await self._topology.prepare(session))
         channel = await session.open_channel()
         self._exchange = await guarded(channel.get_exchange(self._topology.exchange, ensure=False))
 
@@ -47,6 +48,7 @@ class ConfirmedSending:
         """Returns with the broker's confirm. Raises ``QueueUnavailable`` within ``seconds`` where there is none, or
         ``QueueRefused``. The message may have arrived all the same: references can stand twice, and a copy does nothing.
         """
+        session: Session | None = None
         try:
             async with asyncio.timeout(seconds):
                 session = await self.link.opened()
@@ -55,11 +57,15 @@ class ConfirmedSending:
                         "the broker is blocked: its memory or disk alarm is on, and it takes no messages"
                     )
                 await self._publish(session, body, routing_key, headers)
+            self._silent.clear()
         except TimeoutError:
             if await self.link.is_blocked():
                 raise QueueUnavailable("the broker became blocked: its memory or disk alarm is on") from None
             self.link.drop(f"no confirm within {seconds:g} s")
-            raise QueueUnavailable(f"the broker confirmed nothing within {seconds:g} s") from None
+            if session is not None and session not in self._silent:
+                self._silent = [*self._silent[-1:], session]
+            mend = f"; {leaderless(routing_key, self._silent[-1].vhost)}" if len(self._silent) > 1 else ""
+            raise QueueUnavailable(f"the broker confirmed nothing within {seconds:g} s{mend}") from None
 
     async def ready(self, seconds: float) -> int | None:
         """What stands in the work queue and was given to nobody; None where we may not ask. Raises ``QueueUnavailable``; a queue that
@@ -101,7 +107,12 @@ class ConfirmedSending:
         try:
             await guarded(self._exchange.publish(message, routing_key, mandatory=True))
         except PublishError as error:
-            raise Unroutable(f"no way to {where}: it, or its binding, was deleted") from error
+            mend = (
+                ""
+                if self._topology.declare
+                else f"; an administrator can run {self._topology.how_to_make(session.vhost)}"
+            )
+            raise Unroutable(f"no way to {where}: it, or its binding, was deleted{mend}") from error
         except DeliveryError as error:
             raise QueueUnavailable(
                 f"the broker did not take a message for {where}: it is full, or has no majority"
