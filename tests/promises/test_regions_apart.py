@@ -20,6 +20,9 @@ from services.waiting import eventually
 
 SECONDS = float(os.environ.get("FANOUT_TEST_OUTAGE_SECONDS", "2"))
 VERSIONS_PER_SECOND = 15
+SLACK_SECONDS = (0.05, 0.05 if SECONDS > 10 else 1.0)
+"""Beyond three times as long, for p50 and p99. In a short run, beside other tests, p99 is two deliveries that met someone else's
+burst; a region that waits for the other one would wait for seconds."""
 CAUGHT_UP_SECONDS = 20 + 2 * SECONDS
 
 pytestmark = pytest.mark.timeout(600)
@@ -110,8 +113,8 @@ async def in_region(day, region):
 async def compare(flow, before, when):
     during = await flow.latencies("us")
     print(f"{when}: p50 {during[0] * 1000:.0f} ms, p99 {during[1] * 1000:.0f} ms in us")
-    for part, limit in zip(during, before, strict=True):
-        assert part <= 3 * limit + 0.05
+    for part, limit, slack in zip(during, before, SLACK_SECONDS, strict=True):
+        assert part <= 3 * limit + slack
 
 
 async def caught_up(day, when):
