@@ -25,11 +25,13 @@ from fanout.demo.interruption import Interruption
 from fanout.demo.progress import Progress, shown_progress
 from fanout.demo.receivers import ReceiverFailed
 from fanout.demo.report import answers, phases_line, reconciliation, stdout, story
-from fanout.demo.stage import BY, Stage, built_stage, publish_day, running_roles
+from fanout.demo.stage import BY, NAMESPACE, Stage, built_stage, publish_day, running_roles
 from fanout.embedded import EmbeddedPostgresError
 from fanout.ledger.inspection import Delivery, show_delivery
 from fanout.reconciliation import balanced, compare
+from fanout.settings.sources import AMQP_URL
 from fanout.telemetry.logs import configure_logs
+from fanout.transports.transport import QueueRefused, QueueUnavailable
 
 OVERALL_SECONDS_MAX = 300.0
 LOOK_EVERY_SECONDS = 0.4
@@ -56,17 +58,20 @@ async def run_demo(
     keep: bool = False,
     versions: int | None = None,
     overall_seconds: float = OVERALL_SECONDS_MAX,
+    environ: Mapping[str, str] = os.environ,
 ) -> int:
     """The exit status: 0 where everything has ended and the sum is right, else 1; 128 + signal after an interruption.
 
-    Brings its own PostgreSQL, receivers and settings, and leaves no process and no file, however it ends. ``keep``: all of it
+    Brings its own PostgreSQL, receivers and settings, and leaves no process and no file, however it ends. A broker in
+    ``FANOUT_AMQP_URL`` is used, under a name of its own; what was made on it is deleted, unless this is ended by SIGKILL. ``keep``: all of it
     stays until the next signal. ``versions``: only the first so many of the day. After ``overall_seconds`` it says what is
     open, and fails.
     """
     interruption = Interruption()
     with interruption.on_signals():
         try:
-            return await _demo(interruption, json_output, keep, versions, overall_seconds)
+            amqp_url = environ.get(AMQP_URL, "").strip() or None
+            return await _demo(interruption, amqp_url, json_output, keep, versions, overall_seconds)
         except asyncio.CancelledError:
             if interruption.by is None:
                 raise
@@ -82,14 +87,19 @@ async def run_demo(
 
 
 async def _demo(
-    interruption: Interruption, json_output: bool, keep: bool, versions: int | None, overall_seconds: float
+    interruption: Interruption,
+    amqp_url: str | None,
+    json_output: bool,
+    keep: bool,
+    versions: int | None,
+    overall_seconds: float,
 ) -> int:
     ends_at = asyncio.get_running_loop().time() + overall_seconds
     async with AsyncExitStack() as stack:
         with shown_progress() as progress:
             configure_logs("warning", sys.stderr)
             async with asyncio.timeout_at(ends_at):
-                stage = await stack.enter_async_context(built_stage(progress.begin))
+                stage = await stack.enter_async_context(built_stage(progress.begin, amqp_url))
                 await stack.enter_async_context(running_roles(stage.settings))
             ended = await _deliver(stage, versions, progress, ends_at)
             progress.begin("reconciliation")
@@ -205,6 +215,8 @@ def _print(total: _Sum, progress: Progress, *, keep: bool) -> None:
 def _explain_keeping(stage: Stage, total: _Sum, out: Console) -> None:
     command = _command()
     lines = [f"export FANOUT_DATABASE_URL={shlex.quote(stage.url)}"]
+    if stage.settings.namespace.startswith(NAMESPACE):
+        lines.append(f"export FANOUT_NAMESPACE={stage.settings.namespace}")
     if total.delivery is not None:
         lines.append(f"{command} deliveries show {total.delivery[1].key}")
     lines += [f"{command} deliveries list --state dead --limit 10", f"{command} status"]
@@ -229,6 +241,8 @@ def _foreseen(error: BaseException) -> str | None:
         return None if None in said else said[0]
     if isinstance(error, EmbeddedPostgresError | ReceiverFailed):
         return str(error)
+    if isinstance(error, QueueUnavailable | QueueRefused):
+        return f"{error}. {AMQP_URL} names this broker; without it the demo needs none"
     if isinstance(error, TimeoutError):
         return "PostgreSQL, schemas and receivers were not ready in time: is this machine very busy?"
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):  # a full disk, say

@@ -1,9 +1,12 @@
 """Everything that the demo runs on: a PostgreSQL of its own, a receiver per region, and every role in this process."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+
+import structlog
 
 from fanout.database.connection import connect
 from fanout.database.schema import Schema
@@ -18,17 +21,22 @@ from fanout.ledger import channels
 from fanout.ledger.registry import apply_all
 from fanout.model.shipment import ShipmentVersion
 from fanout.publisher.publisher import run_publisher
-from fanout.running.regional import ConsumerRole, SchedulerRole
+from fanout.running.regional import ConsumerRole, SchedulerRole, topology_of
 from fanout.running.schemas import all_places, migrate_place
 from fanout.running.stopping import Stop
 from fanout.settings import Settings
+from fanout.transports.rabbitmq import RabbitPublishing, remove
+from fanout.transports.transport import QueueUnavailable
 
 BATCH_VERSIONS = 500
 STOP_SECONDS_MAX = 5.0
 DATABASE = "fanout"
+NAMESPACE = "fanout_demo"
 BY = "fanout demo"
 """Who changed the registry, as its history shows it."""
 LOOPBACK = "127.0.0.0/8"
+
+_log = structlog.get_logger()
 
 Phase = Callable[[str], None]
 """Called at the start of each phase with its name."""
@@ -49,17 +57,24 @@ class Stage:
 
 
 @asynccontextmanager
-async def built_stage(phase: Phase) -> AsyncIterator[Stage]:
+async def built_stage(phase: Phase, amqp_url: str | None = None) -> AsyncIterator[Stage]:
     """Builds it and takes it down, whatever happens: no process and no file stays.
 
-    Neither the caller's settings nor a running service of theirs has a part in it. Raises EmbeddedPostgresError, ReceiverFailed.
+    Neither the caller's settings nor a running service of theirs has a part in it, but a broker that they name: on it stand, while
+    this lasts, an exchange and queues under a name that nobody else has. Raises EmbeddedPostgresError, ReceiverFailed,
+    QueueUnavailable, QueueRefused.
     """
     async with AsyncExitStack() as stack:
         phase("PostgreSQL")
         postgres = await stack.enter_async_context(EmbeddedPostgres())
         url = await postgres.create_database(DATABASE)
         environment = {"FANOUT_DATABASE_URL": url, "FANOUT_ALLOW_NETWORKS": LOOPBACK}
+        if amqp_url is not None:
+            environment |= {"FANOUT_AMQP_URL": amqp_url, "FANOUT_NAMESPACE": f"{NAMESPACE}_{secrets.token_hex(4)}"}
         settings = Settings.load(environment, postgres.folder)
+        if amqp_url is not None:
+            phase("RabbitMQ")
+            await stack.enter_async_context(_queues(settings, amqp_url))
         phase("schemas")
         for place in all_places(settings):
             await migrate_place(place)
@@ -71,6 +86,31 @@ async def built_stage(phase: Phase) -> AsyncIterator[Stage]:
         for region in settings.regions:
             await _register(stage, region)
         yield stage
+
+
+@asynccontextmanager
+async def _queues(settings: Settings, amqp_url: str) -> AsyncIterator[None]:
+    """Made before anything else, so that a broker that is not there, or refuses us, is told at once; and deleted."""
+    topologies = [topology_of(settings, region) for region in settings.regions.values()]
+    made = False
+    try:
+        for topology in topologies:
+            publishing = RabbitPublishing(amqp_url, topology, BY)
+            try:
+                await publishing.ready()
+                made = True
+            finally:
+                await publishing.close()
+        yield
+    finally:
+        try:
+            await remove(amqp_url, topologies)
+        except QueueUnavailable as error:
+            if made:
+                names = ", ".join(name for each in topologies for name in (each.queue, each.dead_queue))
+                _log.warning(
+                    "the demo's queues stay, delete them", queues=names, exchange=settings.exchange, error=str(error)
+                )
 
 
 async def _register(stage: Stage, region: str) -> None:

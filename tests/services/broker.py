@@ -33,7 +33,7 @@ from aiormq.exceptions import AMQPError
 from services.waiting import eventually
 
 STANDARD_URL = "amqp://guest:guest@127.0.0.1:5672/"
-START_SECONDS = 60
+START_SECONDS = 120
 CERTIFICATES = Path(__file__).parents[1] / "sender" / "certificates"
 AUTHORITY = CERTIFICATES / "authority.pem"
 """Who signed the certificate of a private broker's TLS port."""

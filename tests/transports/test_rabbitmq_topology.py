@@ -39,6 +39,27 @@ async def test_only_durable_quorum_queues_without_expiry_and_with_a_limited_dead
     assert '{"x-overflow","drop-head"}' in rows[f"{own_place.queue}.dead"]
 
 
+async def test_a_direct_exchange_that_lasts_and_a_heartbeat_of_our_own_choice(private_broker, own_place):
+    topology = Topology(own_place.exchange, own_place.queue)
+    name = own_place.exchange
+    ends = [RabbitPublishing(own_place.url, topology, f"{name} publishing")]
+    ends.append(RabbitConsuming(own_place.url, topology, f"{name} consuming"))
+    ends.append(RabbitConsuming(f"{own_place.url}?heartbeat=77", topology, f"{name} slow"))
+    try:
+        await eventually(lambda: {end.state for end in ends} == {"open"}, what="open")
+        exchanges = await private_broker.control("list_exchanges", "name", "type", "durable", "auto_delete")
+        assert f"{name}\tdirect\ttrue\tfalse" in exchanges.splitlines()
+        connections = (await private_broker.control("list_connections", "timeout", "client_properties")).splitlines()
+        heartbeats = {
+            end: next(line.split("\t")[0] for line in connections if f'"{name} {end}"' in line)
+            for end in ("publishing", "consuming", "slow")
+        }
+        assert heartbeats == {"publishing": "10", "consuming": "10", "slow": "77"}
+    finally:
+        for end in ends:
+            await end.close()
+
+
 async def test_declaring_again_changes_nothing(place):
     topology = Topology(place.exchange, place.queue)
     for n in range(2):

@@ -6,7 +6,8 @@ there is one way to start and the same way to recover.
 
 from fanout.transports.rabbitmq.consuming import RabbitConsuming
 from fanout.transports.rabbitmq.publishing import NotConfirmed, RabbitPublishing
+from fanout.transports.rabbitmq.removing import remove
 from fanout.transports.rabbitmq.topology import Topology
 from fanout.transports.transport import QueueRefused
 
-__all__ = ["NotConfirmed", "QueueRefused", "RabbitConsuming", "RabbitPublishing", "Topology"]
+__all__ = ["NotConfirmed", "QueueRefused", "RabbitConsuming", "RabbitPublishing", "Topology", "remove"]
