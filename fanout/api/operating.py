@@ -4,15 +4,15 @@ from collections.abc import Awaitable, Callable
 
 from fanout.api.answers import Answer, document
 from fanout.api.call import Call
-from fanout.api.places import Place, Places, unknown_subscriber
+from fanout.api.places import Places, unknown_subscriber
 from fanout.api.subscribers import describe, subscriber_named
 from fanout.ledger import registry
 from fanout.ledger.registry import UnknownSubscriber
 from fanout.model.documents import Form
 from fanout.model.labels import check_label_text
 
-Order = Callable[[Place, str, str, str], Awaitable[object]]
-"""Where, to whom, by whom, why (empty: no reason given)."""
+Order = Callable[..., Awaitable[bool]]
+"""One of the registry's: connection, schema, whom, ``by``, ``why``."""
 
 
 class Operating:
@@ -22,35 +22,23 @@ class Operating:
         self._places = places
 
     async def pause(self, call: Call) -> Answer:
-        return await self._follow(
-            call,
-            lambda at, whom, by, why: registry.pause(at.connections, at.schema, whom, by=by, why=why),
-            why_required=True,
-        )
+        return await self._follow(call, registry.pause, why_required=True)
 
     async def resume(self, call: Call) -> Answer:
-        return await self._follow(
-            call, lambda at, whom, by, why: registry.resume(at.connections, at.schema, whom, by=by, why=why or None)
-        )
+        return await self._follow(call, registry.resume)
 
     async def disable(self, call: Call) -> Answer:
-        return await self._follow(
-            call,
-            lambda at, whom, by, why: registry.disable(at.connections, at.schema, whom, by=by, why=why),
-            why_required=True,
-        )
+        return await self._follow(call, registry.disable, why_required=True)
 
     async def enable(self, call: Call) -> Answer:
-        return await self._follow(
-            call, lambda at, whom, by, why: registry.enable(at.connections, at.schema, whom, by=by, why=why or None)
-        )
+        return await self._follow(call, registry.enable)
 
     async def _follow(self, call: Call, order: Order, *, why_required: bool = False) -> Answer:
         """Give the order, wake the region's scheduler, and answer with the subscriber as it is then."""
         subscriber_id, by, why = await self._read(call, why_required=why_required)
         place = await self._places.of_subscriber(subscriber_id)
         try:
-            await order(place, subscriber_id, by, why)
+            await order(place.connections, place.schema, subscriber_id, by=by, why=why or None)
         except UnknownSubscriber:
             raise unknown_subscriber(subscriber_id) from None
         place.bell.ring()

@@ -19,9 +19,13 @@ Check = Callable[[], Awaitable[None]]
 """Returns where all is well, and raises whatever is the matter."""
 
 
-def create_probes(name: str, checks: Mapping[str, Check], figures: Figures) -> ASGIApp:
-    """The HTTP side of a role without an API: ``/healthz``, ``/readyz`` (ready where every check passes), ``/metrics``."""
-    return Router(default=Paths(Probes(name, checks, figures).lines()), redirect_slashes=False)
+def create_probes(
+    name: str, checks: Mapping[str, Check], figures: Figures, shown: Mapping[str, Check] | None = None
+) -> ASGIApp:
+    """The HTTP side of a role without an API: ``/healthz``, ``/readyz`` (ready where every check passes; those ``shown`` do not
+    decide), ``/metrics``.
+    """
+    return Router(default=Paths(Probes(name, checks, figures, shown=shown).lines()), redirect_slashes=False)
 
 
 class Probes:

@@ -34,6 +34,8 @@ async def examine_everything(*, json_output: bool, with_settings: bool) -> int:
     try:
         settings = Settings.load()
     except SettingsError as error:
+        if not json_output:
+            raise
         _report([_mistake(each) for each in error.problems], [], json_output=json_output)
         return USAGE
     checks = await _examined(settings)

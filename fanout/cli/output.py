@@ -115,18 +115,6 @@ def _paragraph(line: str, width: int) -> list[str]:
     return [" " * indent + each for each in wrapped(line, width - indent)] or [line]
 
 
-def span(seconds: float | None) -> str:
-    """How long, for people: ``0.4 s``, ``42 s``, ``3 min``, ``5 h``, ``2 d``."""
-    if seconds is None:
-        return "-"
-    if seconds < 1:
-        return f"{max(0.0, seconds):.1f} s"
-    for size, unit, most in ((1, "s", 120), (60, "min", 7_200), (3_600, "h", 172_800)):
-        if seconds < most:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 86_400:.0f} d"
-
-
 def printable(text: str) -> str:
     """Text from elsewhere on one line of a terminal: control characters are shown, not obeyed."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

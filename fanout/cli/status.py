@@ -11,10 +11,11 @@ from rich.text import Text
 
 from fanout.cli.databases import opened, translated
 from fanout.cli.ending import DONE, FAILED, Failed, complain
-from fanout.cli.output import out, show_json, span, table
+from fanout.cli.output import out, show_json, table
 from fanout.database.connection import SteadyConnection
 from fanout.ledger.books import recount
 from fanout.model.problems import Invalid
+from fanout.model.times import span
 from fanout.reconciliation import RegionBook, balanced, compare, status_document
 from fanout.running.schemas import Place, home_place, insist, region_place
 from fanout.settings import Settings

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from fanout.cli.databases import opened
 from fanout.cli.ending import DONE, FAILED, Failed, complain
 from fanout.cli.operators import find, places_of
-from fanout.cli.output import moment, printable, say, show_json, span, table
+from fanout.cli.output import moment, printable, say, show_json, table
 from fanout.ledger.registry_reading import ConfigChange, Gate, Subscriber, changes_of, list_subscribers
+from fanout.model.times import span
 from fanout.settings import Settings
 
 PAGE = 1_000

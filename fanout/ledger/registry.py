@@ -21,6 +21,10 @@ from fanout.model.subscriber import SubscriberSpec
 NAMED_MAX = 20
 
 
+def _named(subscriber_ids: Sequence[str]) -> str:
+    return ", ".join(subscriber_ids[:NAMED_MAX]) + (" and more" if len(subscriber_ids) > NAMED_MAX else "")
+
+
 class UnknownSubscriber(LookupError):  # noqa: N818 - says what is the matter
     """There is no such subscriber in this region, or it is deleted. HTTP 404."""
 
@@ -33,9 +37,8 @@ class StillClosing(Exception):  # noqa: N818 - says what is the matter
     """Deleted subscribers come back only once everything from before has ended. Nothing was changed. HTTP 409."""
 
     def __init__(self, subscriber_ids: Sequence[str]) -> None:
-        named = ", ".join(subscriber_ids[:NAMED_MAX]) + (" and more" if len(subscriber_ids) > NAMED_MAX else "")
         super().__init__(
-            f"{named}: deleted a moment ago, and deliveries from before are still being cancelled; try again in a few seconds "
+            f"{_named(subscriber_ids)}: deleted a moment ago, and deliveries from before are still being cancelled; try again in a few seconds "
             "(the scheduler of the region cancels them: is it running?)"
         )
         self.subscriber_ids = tuple(subscriber_ids)
@@ -45,9 +48,8 @@ class TooManyOpen(Exception):  # noqa: N818 - says what is the matter
     """An ordering changes only while few deliveries are open, since each of them is put in its place. Nothing was changed. HTTP 409."""
 
     def __init__(self, subscriber_ids: Sequence[str]) -> None:
-        named = ", ".join(subscriber_ids[:NAMED_MAX]) + (" and more" if len(subscriber_ids) > NAMED_MAX else "")
         super().__init__(
-            f"{named}: the ordering cannot change while more than 10,000 deliveries are open; let them drain first, or disable the "
+            f"{_named(subscriber_ids)}: the ordering cannot change while more than 10,000 deliveries are open; let them drain first, or disable the "
             "subscriber, change it, enable it and redrive"
         )
         self.subscriber_ids = tuple(subscriber_ids)

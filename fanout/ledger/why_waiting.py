@@ -10,7 +10,7 @@ from math import inf
 from typing import assert_never
 
 from fanout.model.states import Outcome, Reason, State
-from fanout.model.times import format_utc
+from fanout.model.times import format_utc, span
 
 OVERDUE_SECONDS = 5.0
 """What a scheduler or a consumer could have taken for so long makes one ask whether there is any."""
@@ -146,11 +146,11 @@ def _waiting(delivery: DeliveryFacts, destination: DestinationFacts, now: dateti
     hold = destination.hold_in_seconds or 0
     if delivery.due_in_seconds > max(hold, 0):
         seconds = delivery.due_in_seconds
-        when = f"not due before {_moment(now, seconds)} (in {_span(seconds)})"
+        when = f"not due before {_moment(now, seconds)} (in {span(seconds)})"
         return WaitsFor(Wait.NOT_DUE, when + _retry(delivery))
     if hold > 0:
         why = _HOLDS.get(destination.hold_why or "", destination.hold_why or "no reason recorded")
-        return WaitsFor(Wait.HELD, f"the destination is held until {_moment(now, hold)} (for {_span(hold)}): {why}")
+        return WaitsFor(Wait.HELD, f"the destination is held until {_moment(now, hold)} (for {span(hold)}): {why}")
     return _at_the_gate(delivery, destination, now)
 
 
@@ -169,7 +169,7 @@ def _at_the_gate(delivery: DeliveryFacts, destination: DestinationFacts, now: da
         probe = ", one at a time until one is answered 2xx" if destination.probation else ""
         return WaitsFor(Wait.WINDOW, f"window {window} of {destination.concurrency}{probe}: {busy}")
     if destination.room <= 0:
-        slot = f"the next slot is in {_span(max(0.0, destination.rate_in_seconds or 0))}"
+        slot = f"the next slot is in {span(destination.rate_in_seconds or 0)}"
         return WaitsFor(Wait.RATE, f"rate limit of {destination.rate_per_second:g} a second: {slot}")
     # Nothing hinders it since it became due, the hold ended and the scheduler was to look.
     since = max(delivery.due_in_seconds, destination.hold_in_seconds or -inf, destination.wake_in_seconds or -inf)
@@ -185,13 +185,3 @@ def _at_the_gate(delivery: DeliveryFacts, destination: DestinationFacts, now: da
 
 def _moment(now: datetime, seconds: float) -> str:
     return format_utc((now + timedelta(seconds=seconds)).replace(microsecond=0))
-
-
-def _span(seconds: float) -> str:
-    """Short, for people: ``0.4 s``, ``42 s``, ``3 min``, ``5 h``, ``2 d``."""
-    if seconds < 1:
-        return f"{seconds:.1f} s"
-    for size, unit, most in ((1, "s", 120), (60, "min", 7_200), (3_600, "h", 172_800)):
-        if seconds < most:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 86_400:.0f} d"

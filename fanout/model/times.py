@@ -65,3 +65,13 @@ def format_utc(moment: datetime) -> str:
     """Write an aware time in UTC with ``Z``; microseconds only where there are any."""
     assert moment.tzinfo is not None, "a naive time would be written in whatever zone this machine is in"
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+def span(seconds: float) -> str:
+    """How long, for people: ``0.4 s``, ``42 s``, ``3 min``, ``5 h``, ``2 d``."""
+    if seconds < 1:
+        return f"{max(0.0, seconds):.1f} s"
+    for size, unit, most in ((1, "s", 120), (60, "min", 7_200), (3_600, "h", 172_800)):
+        if seconds < most:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"

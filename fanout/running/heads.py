@@ -31,6 +31,8 @@ class BoundedHeads(HttpToolsProtocol):
         self._fields_bytes = 0
         self._head_bytes = 0
         """What came while the head was not complete: a field that never ends is told to nobody."""
+        self._ended_here = False
+        """A request ended in the piece at hand: how much of it belongs to the next head, nobody has told."""
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
@@ -44,8 +46,9 @@ class BoundedHeads(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
+        self._ended_here = False
         super().data_received(data)
-        if self._in_head and not self._refused:
+        if self._in_head and not self._refused and not self._ended_here:
             self._head_bytes += len(data)
             if self._head_bytes > 2 * HEAD_BYTES_MAX:
                 self._refuse(431)
@@ -69,7 +72,7 @@ class BoundedHeads(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._ended_here, self._head_bytes = True, True, 0
         super().on_message_complete()
 
     def send_400_response(self, _msg: str) -> None:

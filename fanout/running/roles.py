@@ -12,7 +12,7 @@ import structlog
 from starlette.types import ASGIApp
 
 from fanout.api.app import check_binding, create_app
-from fanout.api.probes import create_probes
+from fanout.api.probes import Check, create_probes
 from fanout.database.connection import SteadyConnection
 from fanout.publisher.publisher import RegionPublisher
 from fanout.running.http import serve, url_of
@@ -88,10 +88,21 @@ class Process:
         return create_app(settings, self.figures)
 
     def probes(self) -> ASGIApp:
-        """Ready while every database that a part needs answers, and its queue can be used."""
-        places = {place.name: place for part in self.parts for place in part.needs}
-        checks = {name: Answers(place) for name, place in places.items()} | self.queues
-        return create_probes(self.name, checks, self.figures)
+        """Ready while every database that a part needs answers, and its queue can be used; of several regions each is shown, and none
+        decides for the others.
+        """
+        answers: dict[str, Check] = {place.name: Answers(place) for part in self.parts for place in part.needs}
+        checks = answers | self.queues
+        shown = {} if self.has_one_region else {name: checks.pop(name) for name in self.regions}
+        return create_probes(self.name, checks, self.figures, shown)
+
+    @property
+    def regions(self) -> set[str]:
+        return {part.region for part in self.parts if part.region}
+
+    @property
+    def has_one_region(self) -> bool:
+        return len(self.regions) <= 1
 
 
 class Answers:
@@ -126,8 +137,7 @@ async def _run_process(process: Process, app: ASGIApp, listener: socket.socket, 
     _allow_open_files()
     ended = asyncio.Event()
     http = asyncio.create_task(serve(app, listener, ended), name="http")
-    alone = len({part.region for part in process.parts if part.region}) <= 1
-    run = _run_part if alone else _run_part_of_many
+    run = _run_part if process.has_one_region else _run_part_of_many
     tasks = {asyncio.create_task(run(part, stop), name=part.name): part for part in process.parts}
     hurry = asyncio.create_task(_cut_off(stop, [*tasks, http]), name="hurry")
     parts = [part.name for part in process.parts]

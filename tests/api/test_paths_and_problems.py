@@ -96,6 +96,11 @@ async def test_a_head_within_its_bound_passes_one_after_another_on_one_connectio
     writer.close()
 
 
+async def test_a_long_body_counts_for_no_head_and_the_next_request_has_its_own(api: Served):
+    for version in (1, 2, 3):
+        assert (await api.put(version=version, body=b"x" * 300_000)).status_code == 202
+
+
 async def test_a_head_that_never_ends_is_408(api: Served, monkeypatch):
     monkeypatch.setattr(heads, "HEAD_SECONDS", 0.05)
     assert (await api.raw(b"GET /healthz HTTP/1.1\r\nHost: x\r\n"))[0] == 408

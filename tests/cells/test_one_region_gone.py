@@ -67,6 +67,14 @@ async def test_a_region_that_refuses_our_login_from_the_start_ends_no_process_th
     await cells.has("us", delivered=1, open=0)
     ready = (await cells.ask("GET", "/readyz")).json()
     assert (ready["ready"], ready["checks"]["region eu"]["ok"]) == (True, False)
+    listening = json.loads(await publisher.says('"started"'))["listening"]
+    cells.url, api_url = listening, cells.url
+    ready = await cells.ask("GET", "/readyz")
+    assert (ready.status_code, {name: each["ok"] for name, each in ready.json()["checks"].items()}) == (
+        200,
+        {"home": True, "eu": False, "us": True},
+    )
+    cells.url = api_url
     assert (await cells.figures("eu"))["outbox_pending"] == 1
 
     await superuser.execute("ALTER ROLE worker PASSWORD 'the-right-one'")
