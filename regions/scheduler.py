@@ -74,7 +74,8 @@ class Scheduler:
         self._policy = retry_policy(delivery)
         self._probes = max(1, int(delivery.in_flight * PROBATION_PART))
         application = f"fanout scheduler {region.name}"
-        self._promoting = SteadyConnection(region.url, application)
+        # A promotion that a crash of the server undoes is done again with the same dispatch number: its first copy is as good as its second.
+        self._promoting = SteadyConnection(region.url, application, durable=False)
         self._sweeping = SteadyConnection(region.url, application)
         self._ear = Ear(region.url, application, channels.due(self._schema))
         self._patience = Patience()

@@ -27,11 +27,13 @@ def session_settings(application: str) -> dict[str, str]:
     }
 
 
-async def connect(url: str, application: str, *, statement_seconds: float = STATEMENT_SECONDS) -> asyncpg.Connection:
+async def connect(
+    url: str, application: str, *, statement_seconds: float = STATEMENT_SECONDS, durable: bool = True
+) -> asyncpg.Connection:
     """A connection of the caller's own. Raises what ``is_transient`` knows while the server is away."""
     return await asyncpg.connect(
         url,
-        server_settings=session_settings(application),
+        server_settings=session_settings(application) | ({} if durable else {"synchronous_commit": "off"}),
         timeout=CONNECT_SECONDS,
         command_timeout=statement_seconds,
         target_session_attrs=SessionAttribute.read_write,
@@ -58,8 +60,14 @@ class SteadyConnection:
     A loop that returns its connection to a pool pays for a reset each time; a loop that keeps one does not.
     """
 
-    def __init__(self, url: str, application: str, sisters: "list[SteadyConnection] | None" = None) -> None:
-        """``sisters``: connections of the same loop to the same server. Where one hears nothing any more, none is trusted."""
+    def __init__(
+        self, url: str, application: str, sisters: "list[SteadyConnection] | None" = None, *, durable: bool = True
+    ) -> None:
+        """``sisters``: connections of the same loop to the same server. Where one hears nothing any more, none is trusted.
+
+        Not ``durable``: a commit does not wait for the disk. Only for steps that a crash of the server may undo without harm.
+        """
+        self._durable = durable
         self._url = url
         self._application = application
         self._connection: asyncpg.Connection | None = None
@@ -72,7 +80,7 @@ class SteadyConnection:
         async with self._turn:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await connect(
-                    self._url, self._application, statement_seconds=STEADY_STATEMENT_SECONDS
+                    self._url, self._application, statement_seconds=STEADY_STATEMENT_SECONDS, durable=self._durable
                 )
             try:
                 return await self._connection.fetch(sql, *arguments)

@@ -1,6 +1,5 @@
-"""Group commit: what arrives while a commit is under way, and for a few milliseconds more, goes into the next one.
-
-So the number of round trips follows from time, not from the number of deliveries.
+"""Group commit: what arrives while a commit is under way goes into the next one, and under load what arrives for a few milliseconds
+more. So the number of round trips follows from time, not from the number of deliveries, and a single delivery waits for nothing.
 """
 
 import asyncio
@@ -12,6 +11,9 @@ import structlog
 
 from fanout.database.errors import describe, may_pass
 from fanout.loops import Patience
+
+BUSY = 16
+"""After a batch of so many the next one lingers: more will come, and a larger batch costs less for each."""
 
 Item = TypeVar("Item")
 
@@ -71,9 +73,10 @@ class Lane(Generic[Item]):
         await asyncio.gather(self.task, return_exceptions=True)
 
     async def _run(self) -> None:
+        batch: list[Item] = []
         while True:
             await self._arrived.wait()
-            if len(self._items) < self._most:
+            if len(batch) >= BUSY and len(self._items) < self._most:
                 await asyncio.sleep(self._linger_seconds)
             if batch := self._next_batch():
                 await self._commit_patiently(batch)
