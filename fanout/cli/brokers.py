@@ -33,7 +33,7 @@ async def examine_broker(region: RegionSettings, exchange: str) -> list[Check]:
     try:
         session = await link.opened()
         checks.append(_version(what, region, session.server_version))
-        await _look(link, session, region.name, Topology(exchange, region.queue), checks)
+        await _look(link, session, region.name, Topology(exchange, region.queue, region.declare), checks)
     except (QueueUnavailable, QueueRefused, *LOST) as error:
         checks.append(_cannot(what, region, link.refusal_of(error) or error))
     finally:
@@ -78,7 +78,11 @@ async def _look(link: Link, session: Session, region: str, topology: Topology, c
             else:
                 await guarded(channel.declare_queue(name, durable=True, arguments=arguments))
         except LOST as error:
-            checks.append(_not_as_needed(link, what, error))
+            if is_missing(error) and not topology.declare:
+                mend = f"let an administrator of the broker run {topology.how_to_make(session.vhost)}"
+                checks.append(Check(what, "not there, and we are told not to declare it", mend))
+            else:
+                checks.append(_not_as_needed(link, what, error))
         else:
             checks.append(Check(what, found))
     checks.append(await _takes_messages(session, f"{region}: broker's alarms", exchange))

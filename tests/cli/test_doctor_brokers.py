@@ -16,13 +16,14 @@ async def place(private_broker: OwnBroker):
     await place.close(leave=True)
 
 
-async def seen(place: Place, url: str | None = None) -> dict[str, tuple[bool, str, str]]:
+async def seen(place: Place, url: str | None = None, **environment: str) -> dict[str, tuple[bool, str, str]]:
     """By what was looked at: whether it is well, what was found, how to mend it."""
     settings = Settings.load(
         {
             "FANOUT_AMQP_URL": url or place.url,
             "FANOUT__REGIONS__EU__QUEUE": place.queue,
             "FANOUT_DATABASE_URL": "postgresql://h/d",
+            **environment,
         }
     )
     checks = await examine_broker(settings.regions["eu"], place.exchange)
@@ -60,6 +61,17 @@ async def test_what_no_role_has_made_yet_is_no_mistake_and_is_not_made_by_lookin
         assert all(ok for ok, _, _ in found.values()), found
         assert found[f"queue {place.queue}"][1].startswith("not there yet")
         assert found["broker's alarms"][1].startswith("not tried")
+
+
+async def test_where_we_may_not_declare_what_is_missing_is_wrong_and_what_differs_is_told(place: Place):
+    locked = {"FANOUT__REGIONS__EU__DECLARE": "false"}
+    ok, said, mend = (await seen(place, **locked))[f"queue {place.queue}"]
+    assert (ok, said) == (False, "not there, and we are told not to declare it")
+    assert "' | rabbitmqctl import_definitions" in mend
+    await made(place, **{"delivery-limit": 3})
+    found = await seen(place, **locked)
+    assert "argument 'x-delivery-limit', received '50' but current is '3'" in found[f"queue {place.queue}"][1]
+    assert found[f"queue {place.queue}.dead"][0] is True
 
 
 async def test_a_queue_with_other_arguments_is_told_with_how_to_mend_it(place: Place):
