@@ -102,9 +102,9 @@ async def judge(
     stats = witness.receiver.stats
     assert stats.total("without_key") == stats.malformed == stats.in_flight == 0
     over = {
-        name: (each.peak_in_flight, limits[name])
+        name: (each.peak_in_flight, limits[name], sum(n for key, n in unknown.items() if f":subscriber:{name}:" in key))
         for name, each in stats.subscribers.items()
         if each.peak_in_flight > limits[name]
     }
-    assert over == {}, f"more at once than the limit: {over}"
+    assert over == {}, f"more at once than the limit (peak, limit, unknown attempts): {over}"
     return verdict
