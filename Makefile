@@ -1,4 +1,5 @@
-# `make` alone shows what there is. Everything that is made stands in .venv; the temporary folder is used and left clean.
+# `make` alone shows what there is. Everything that is made stands in .venv, but for the peers of `make bench`, which stand in
+# benchmarks/.environments; the temporary folder is used and left clean.
 
 SHELL := /bin/sh
 VENV := .venv
@@ -43,7 +44,7 @@ lock:  ## resolve the dependencies anew (needs uv)
 		--constraint requirements.lock pyproject.toml - -o requirements-run.lock
 
 clean:  ## remove .venv and all caches
-	@rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	@rm -rf $(VENV) benchmarks/.environments dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: each stands for a step that was finished, so that the next run does nothing.
