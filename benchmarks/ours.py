@@ -26,6 +26,7 @@ SAMPLED = 0.01
 """The part of all versions that is traced."""
 SCRAPE_SECONDS = 5
 PUBLISH_BATCH = 500
+APPLY_SLICE = 5_000
 SETTLED = "SELECT coalesce(sum(delivered), 0)::bigint FROM fanout_eu.destination"
 WAITING = "SELECT coalesce(sum(waiting), 0)::bigint FROM fanout_eu.destination"
 OPEN = "SELECT coalesce(sum(waiting + queued + in_flight), 0)::bigint FROM fanout_eu.destination"
@@ -114,9 +115,11 @@ class Ours:
         return await self.servers.processes.run(f"fanout {arguments[0]}", command, self._environment)
 
     async def apply(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Slice by slice: a file is applied in one transaction, with the time limit of one."""
         file = self.servers.folder / "subscribers.json"
-        file.write_text(json.dumps({"subscribers": list(entries)}))
-        await self.command("subscribers", "apply", str(file), "--json")
+        for start in range(0, len(entries), APPLY_SLICE):
+            file.write_text(json.dumps({"subscribers": list(entries[start : start + APPLY_SLICE])}))
+            await self.command("subscribers", "apply", str(file), "--json")
 
     @property
     def watch(self) -> asyncpg.Connection:

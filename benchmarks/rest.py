@@ -22,7 +22,7 @@ async def rest(servers: Servers, transport: str, count: int, seconds: float) -> 
     """Every role running, so many subscribers, and nothing to do."""
     ours = await Ours.build(servers, f"rest_{transport}", transport, subscribers(count, servers.receiver.url))
     try:
-        accounts = servers.accounts()
+        accounts = servers.accounts(("postgresql", transport))
         roles = {role[0]: ours.start(*role) for role in ROLES}
         for name, role in roles.items():
             accounts.add(name, role.pid)

@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,15 +144,18 @@ class Servers:
         finally:
             await connection.close()
 
-    def accounts(self) -> Accounts:
-        """With the servers entered."""
+    def accounts(self, uses: Collection[str] | None = None) -> Accounts:
+        """With the receiver entered, and of the servers those that take part; all of them where nothing is said."""
+        running = {
+            "postgresql": self.postgres.pid,
+            "rabbitmq": self.broker_pid,
+            "redis": self.redis.pid if self.redis else 0,
+        }
         accounts = Accounts()
-        accounts.add("postgresql", self.postgres.pid)
         accounts.add("receiver", self.receiver.pid)
-        if self.broker_pid:
-            accounts.add("rabbitmq", self.broker_pid)
-        if self.redis is not None:
-            accounts.add("redis", self.redis.pid)
+        for name, pid in running.items():
+            if pid and (uses is None or name in uses):
+                accounts.add(name, pid)
         return accounts
 
 

@@ -29,6 +29,12 @@ class Peer:
     needs_redis: bool = False
     fills: bool = True
 
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """The servers that take part."""
+        uses = {"rabbitmq": self.needs_broker, "redis": self.needs_redis, "postgresql": self.name == "pgqueuer"}
+        return tuple(name for name, needed in uses.items() if needed)
+
     async def command(self) -> list[str | Path] | None:
         """None where it cannot be installed."""
         if self.name == "bullmq":
@@ -58,6 +64,7 @@ class PeerDrain:
 
     def __init__(self, peer: Peer, command: Sequence[str | Path]) -> None:
         self.name = peer.name
+        self.uses = peer.uses
         self._peer = peer
         self._command = command
         self._worker: Role | None = None
