@@ -20,6 +20,7 @@ async def work(count: int, url: str) -> None:
                 await post(client, message)
 
         await asyncio.gather(*(one(left) for _ in range(CONCURRENCY)))
+    await asyncio.Event().wait()  # until it is ended: its CPU is read while it lives
 
 
 if __name__ == "__main__":
