@@ -7,7 +7,8 @@ Other releases than the installed one, by the environment:
   ``chroot``, so only root can. One with RabbitMQ 4.0, made on Debian or Ubuntu (300 MB, two minutes):
   ``debootstrap --variant=minbase trixie ROOT http://deb.debian.org/debian``,
   ``printf '#!/bin/sh\nexit 101\n' > ROOT/usr/sbin/policy-rc.d && chmod +x ROOT/usr/sbin/policy-rc.d`` (nothing is started there),
-  ``chroot ROOT sh -c 'apt-get update && apt-get install --yes --no-install-recommends rabbitmq-server'``.
+  ``chroot ROOT sh -c 'apt-get update && apt-get install --yes --no-install-recommends rabbitmq-server'``,
+  ``mount -t proc proc ROOT/proc`` (without it the node watches no memory, and has no alarm).
 - ``FANOUT_TEST_AMQP_URL=private``: tests that only need a broker use the private node as well, not the one on the standard port;
   any other value is the URL of the broker that they use.
 
