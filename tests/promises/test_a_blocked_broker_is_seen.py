@@ -87,7 +87,7 @@ async def test_a_broker_that_is_away_is_seen_and_a_malformed_message_is_counted(
     dead = await eventually(lambda: place.get(f"{place.queue}.dead"), 20, "a dead letter")
     assert dead.headers["fanout-reason"] == "envelope version 2; this consumer reads version 1"
     assert (await consumer.figures())["fanout_malformed_messages_total"] == 1
-    await private_broker.kill()
+    await private_broker.stop()
     try:
         for name, role in (("scheduler", scheduler), ("consumer", consumer)):
 

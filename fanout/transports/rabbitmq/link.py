@@ -153,6 +153,8 @@ class Link:
         self._on_change = on_change
         self._state = LinkState.CONNECTING
         self._blocked = False
+        self._told: set[str] = set()
+        """What was logged since it was open: each trouble once."""
         self._session: Session | None = None
         self._refusal: QueueRefused | None = None
         self._refused_at: float | None = None
@@ -226,6 +228,7 @@ class Link:
             self._session = session
             if self._state is LinkState.AWAY or self.reconnections:
                 _log.info("broker back", link=self._name)
+            self._told.clear()
             self._enter(LinkState.OPEN)
             try:
                 await self._until_over(session)
@@ -299,8 +302,10 @@ class Link:
         refusal = self.refusal_of(error)
         ours = refusal or isinstance(error, QueueUnavailable)
         self.trouble = str(refusal or error) if ours else trouble_of(error, self._url)
-        if self._state is not LinkState.AWAY:
+        if self.trouble not in self._told:
+            self._told.add(self.trouble)
             _log.warning("broker away", link=self._name, error=self.trouble)
+        if self._state is not LinkState.AWAY:
             self._enter(LinkState.AWAY)
 
     def _lose(self, session: Session) -> None:

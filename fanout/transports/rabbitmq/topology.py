@@ -5,6 +5,7 @@ reference to a limit would be silent): the ledger alone decides when something i
 """
 
 import json
+import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +70,7 @@ class Topology:
 
     def how_to_make(self, vhost: str) -> str:
         """For an administrator of the broker: a command that can be repeated."""
-        return f"echo '{json.dumps(self.definitions(vhost))}' | rabbitmqctl import_definitions"
+        return f"echo {shlex.quote(json.dumps(self.definitions(vhost)))} | rabbitmqctl import_definitions"
 
     async def prepare(self, session: Session) -> bool:
         """Make sure that it stands. True if the queue was missing, and with it whatever references it held.
