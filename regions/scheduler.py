@@ -15,7 +15,7 @@ from fanout.database.connection import SteadyConnection
 from fanout.database.schema import Schema
 from fanout.database.wakeups import Ear
 from fanout.ledger import channels, sweeping
-from fanout.ledger.promotion import promote, seconds_to_next_wake, trace_contexts, wake_missed
+from fanout.ledger.promotion import Promotion, promote, trace_contexts, wake_missed
 from fanout.ledger.settlement import Settlement, settle
 from fanout.ledger.sweeping import ExpiredLease
 from fanout.loops import Patience, run_steps
@@ -115,11 +115,12 @@ class Scheduler:
         await self._promoting.close()
         await self._sweeping.close()
 
-    async def promote_once(self) -> int:
-        """One step of promotion: how many references were queued."""
+    async def promote_once(self) -> Promotion:
+        """One step of promotion: what was queued, and when the next one is due."""
         began_ns, span = time.time_ns(), None if in_use() is None else TraceParent.new()
         await self._give_back_owed()
-        references = await promote(self._promoting, self._schema, DESTINATIONS_PER_STEP, self._probes)
+        promotion = await promote(self._promoting, self._schema, DESTINATIONS_PER_STEP, self._probes)
+        references = promotion.references
         try:
             await self._publishing.publish(references, None if span is None else str(span))
         except QueueUnavailable as error:
@@ -129,7 +130,7 @@ class Scheduler:
         self.figures.promoted += len(references)
         if references and span is not None:
             await self._trace(span, began_ns, references)
-        return len(references)
+        return promotion
 
     async def _give_back_owed(self) -> None:
         if self._owed:
@@ -145,7 +146,7 @@ class Scheduler:
 
     async def _promote_step(self) -> None:
         try:
-            found = await self.promote_once()
+            promotion = await self.promote_once()
         except QueueUnavailable as error:
             if not self._queue_away:
                 _log.warning("queue away, promotion pauses", region=self._region, error=str(error))
@@ -156,11 +157,10 @@ class Scheduler:
             _log.info("queue back, promotion goes on", region=self._region)
         self._queue_away = False
         self._patience.calm()
-        if found:
-            return
-        due_in = await seconds_to_next_wake(self._promoting, self._schema, self._probes)
+        due_in = promotion.next_seconds
         if due_in is not None and due_in <= 0:
-            await asyncio.sleep(BUSY_SECONDS)
+            if not promotion.references:
+                await asyncio.sleep(BUSY_SECONDS)
         else:
             await self._ear.wait(POLL_SECONDS if due_in is None else min(POLL_SECONDS, due_in))
 

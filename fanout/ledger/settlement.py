@@ -77,6 +77,8 @@ class Settled(NamedTuple):
     destination_id: int
     permits_left: int | None
     """Afterwards; None where nothing of this destination was settled."""
+    more_waits: bool
+    """More of this destination waits: the scheduler should look at it."""
 
 
 async def settle(
@@ -89,7 +91,7 @@ async def settle(
     columns = zip(*settlements, strict=True)
     rows = await connection.fetch(
         schema.sql(
-            "SELECT id, settled, destination_id, permits_left FROM {schema}.settle("
+            "SELECT id, settled, destination_id, permits_left, more_waits FROM {schema}.settle("
             "$1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23)"
         ),
         *(list(column) for column in columns),

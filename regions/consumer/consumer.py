@@ -291,7 +291,8 @@ class Consumer:
         jitter = random.random()  # noqa: S311 - jitter
         settled = await settle(self._settling, self._schema, [each.settlement for each in landed], self.worker, jitter)
         self.figures.settlements += len(landed)
-        self._bell.ring()
+        if any(answer.more_waits for answer in settled):
+            self._bell.ring()
         permits = {answer.destination_id: answer.permits_left for answer in settled}
         late = {answer.delivery_id for answer in settled if not answer.settled}
         self.figures.late += len(late)

@@ -13,7 +13,11 @@ from fanout.database.errors import describe, may_pass
 from fanout.loops import Patience
 
 BUSY = 16
-"""After a batch of so many the next one lingers: more will come, and a larger batch costs less for each."""
+"""After a batch of so many the next one lingers: more will come, and a larger batch costs less for each. Else only a quarter as long, for
+what comes with it: the answers to one version, say.
+"""
+
+LONE_PART = 0.25
 
 Item = TypeVar("Item")
 
@@ -76,8 +80,8 @@ class Lane(Generic[Item]):
         batch: list[Item] = []
         while True:
             await self._arrived.wait()
-            if len(batch) >= BUSY and len(self._items) < self._most:
-                await asyncio.sleep(self._linger_seconds)
+            if len(self._items) < self._most:
+                await asyncio.sleep(self._linger_seconds * (1 if len(batch) >= BUSY else LONE_PART))
             if batch := self._next_batch():
                 await self._commit_patiently(batch)
             if not self._items:

@@ -64,8 +64,8 @@ async def test_what_is_published_in_one_is_expanded_promoted_and_listed_there_al
     assert [(await region_figures(connection, schema)).accepted for schema in eu.values()] == [1, 0]
     assert len((await list_deliveries(connection, eu["blue"])).items) == 1
     assert (await list_deliveries(connection, eu["green"])).items == []
-    assert await promote(connection, eu["green"], 64, 10) == []
-    assert len(await promote(connection, eu["blue"], 64, 10)) == 1
+    assert (await promote(connection, eu["green"], 64, 10)).references == []
+    assert len((await promote(connection, eu["blue"], 64, 10)).references) == 1
     for name, schema in eu.items():
         shown = await show(connection, schema, "eu", "acme")
         assert shown.settings["endpoint"] == f"https://hooks.example.com/{name}"

@@ -1,6 +1,5 @@
 """Destinations on probation share a few places, and what waits for one of these stands in nobody's way."""
 
-from fanout.ledger.promotion import seconds_to_next_wake
 from fanout.model.states import Outcome, State
 from services.region import result
 
@@ -26,13 +25,13 @@ async def test_so_many_at_once_in_the_order_in_which_they_wait(region):
     assert {each.destination_id for each in references} == {healthy, broken[-1], broken[-2]}
     assert {each.destination_id for each in references if each.probation} == {broken[-1], broken[-2]}
     assert await region.promote(probes=2) == []
-    assert await seconds_to_next_wake(region.connection, region.schema, 2) is None, "nothing can be done now"
+    assert await region.next_wake(2) is None, "nothing can be done now"
 
     probe = next(each for each in references if each.destination_id == broken[-1])
     [lease] = await region.claim([probe])
     assert await region.promote(probes=2) == [], "being sent counts too"
     await region.settle(result(lease, Outcome.UNKNOWN, state=State.WAITING, delay_seconds=60.0))
-    assert await seconds_to_next_wake(region.connection, region.schema, 2) < 0
+    assert await region.next_wake(2) < 0
     assert [each.destination_id for each in await region.promote(probes=2)] == [broken[-3]]
 
 

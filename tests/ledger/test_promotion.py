@@ -2,7 +2,7 @@
 
 import pytest
 
-from fanout.ledger.promotion import seconds_to_next_wake, wake_missed
+from fanout.ledger.promotion import wake_missed
 from fanout.ledger.sweeping import close_out, expired_leases, requeue_lost
 from services.plans import watching
 from services.region import result
@@ -43,9 +43,9 @@ async def test_a_full_destination_sleeps_until_a_settlement_wakes_it(region):
     await region.arrive(*(region.announcement(f"s-{n}") for n in range(10)))
     leases = await region.claim(await region.promote())
     assert (await region.destination(number))["wake_at"] is None
-    assert await seconds_to_next_wake(region.connection, region.schema, 50) is None
+    assert await region.next_wake() is None
     await region.settle(result(leases[0]))
-    assert await seconds_to_next_wake(region.connection, region.schema, 50) <= 0
+    assert await region.next_wake() <= 0
     assert len(await region.promote()) == 2  # one permit is free, and one of look-ahead
 
 
@@ -55,7 +55,7 @@ async def test_what_is_due_later_wakes_its_destination_then(region):
         region.announcement("later", delay_seconds=30.0), region.announcement("latest", delay_seconds=3000.0)
     )
     assert await region.promote() == []
-    assert 25 < await seconds_to_next_wake(region.connection, region.schema, 50) <= 30
+    assert 25 < await region.next_wake() <= 30
 
 
 async def test_work_that_nothing_would_wake_is_found(region):

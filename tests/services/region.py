@@ -138,7 +138,12 @@ class Region:
         return await expand(self.connection, self.schema, announcements, budget)
 
     async def promote(self, most: int = 64, probes: int = 50) -> list[Reference]:
-        return await promote(self.connection, self.schema, most, probes)
+        return (await promote(self.connection, self.schema, most, probes)).references
+
+    async def next_wake(self, probes: int = 50) -> float | None:
+        """In how many seconds the scheduler should look again. Asks for it without promoting anything."""
+        seconds: float | None = await self.value("SELECT {schema}.seconds_to_next_wake($1)", probes)
+        return seconds
 
     async def claim(
         self, references: Sequence[Reference], worker: str = "w", margin_seconds: float = 15

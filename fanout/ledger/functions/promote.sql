@@ -7,8 +7,10 @@
 --
 -- Destinations on probation are taken only while fewer than most_probes of their deliveries are queued or leased, all together: the
 -- others wait their turn where they cost nothing.
+--
+-- The last row has no id: it says in how many seconds the next destination should be looked at.
 CREATE FUNCTION {schema}.promote(most_destinations int, most_probes int)
-RETURNS TABLE (id bigint, dispatch int, destination_id int, probation boolean)
+RETURNS TABLE (id bigint, dispatch int, destination_id int, probation boolean, next_seconds float8)
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
@@ -25,6 +27,7 @@ BEGIN
         WHERE wake_at <= clock_timestamp() AND paused_at IS NULL AND disabled_at IS NULL AND probation
         ORDER BY wake_at LIMIT probes_left(most_probes) FOR NO KEY UPDATE SKIP LOCKED) AS d;
     IF picked = '{}' THEN
+        RETURN QUERY SELECT NULL::bigint, NULL::int, NULL::int, NULL::boolean, seconds_to_next_wake(most_probes);
         RETURN;
     END IF;
     moment := clock_timestamp();
@@ -74,7 +77,8 @@ BEGIN
         WHERE d.id = g.id AND d.id = ANY (picked)
         RETURNING d.id, d.probation
     )
-    SELECT m.id, m.dispatch, m.destination_id, s.probation FROM moved m JOIN settled s ON s.id = m.destination_id;
+    SELECT m.id, m.dispatch, m.destination_id, s.probation, NULL::float8 FROM moved m JOIN settled s ON s.id = m.destination_id;
+    RETURN QUERY SELECT NULL::bigint, NULL::int, NULL::int, NULL::boolean, seconds_to_next_wake(most_probes);
 END $$;
 
 -- How many more deliveries to destinations on probation may be queued or leased.

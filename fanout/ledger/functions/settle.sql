@@ -7,13 +7,14 @@
 -- Safe under concurrency: a result counts only while its token is current (P5); what comes later is kept apart and changes nothing.
 -- A repeat after a lost answer to COMMIT finds its own attempt, and does nothing.
 --
--- Joined by hashing, as the claim is. permits_left is null where nothing of the destination was settled.
+-- Joined by hashing, as the claim is. permits_left is null where nothing of the destination was settled; more_waits: it has
+-- something for the scheduler to look at.
 CREATE FUNCTION {schema}.settle(
     ids bigint[], tokens int[], destinations int[], attempts_n int[], sents boolean[], outcomes text[], states text[], reasons text[],
     delays float8[], counts boolean[], holds float8[], expireds boolean[], statuses int[], started_ms int[], durations_ms int[],
     config_versions int[], retry_afters float8[], errors text[], excerpts bytea[], addresses text[], trace_ids text[],
     settler text, jitter float8)
-RETURNS TABLE (id bigint, settled boolean, destination_id int, permits_left int)
+RETURNS TABLE (id bigint, settled boolean, destination_id int, permits_left int, more_waits boolean)
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET enable_nestloop = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
@@ -22,6 +23,7 @@ DECLARE
     settled_ids bigint[];
     settled_at int[];
     permits int[];
+    more boolean[];
 BEGIN
     SELECT bool_or(l.ordering <> 'any') INTO any_ordered
     FROM (SELECT ordering FROM destination WHERE id = ANY (destinations) ORDER BY id FOR NO KEY UPDATE) AS l;
@@ -103,7 +105,7 @@ BEGIN
                                       t.throttled_plainly, moment, jitter) AS g
         WHERE d.id = t.destination_id AND d.id = ANY (destinations)
         RETURNING d.id, gate_permits(d.send_window, d.concurrency, d.hold_until, d.rate_per_second, d.rate_next_at, d.paused_at,
-                                     d.disabled_at, d.in_flight, moment) AS permits
+                                     d.disabled_at, d.in_flight, moment) AS permits, d.waiting > 0 AS more
     ), told AS (
         INSERT INTO operator_event (kind, subscriber, detail)
         SELECT 'destination_disabled', d.id,
@@ -111,8 +113,8 @@ BEGIN
                              ELSE 'failed for five days without a success: disabled, its open deliveries end as dead (disabled)' END
         FROM tally t JOIN gate d ON d.id = t.destination_id WHERE t.closes IS NOT NULL AND d.disabled_at IS NULL
     )
-    SELECT (SELECT coalesce(array_agg(d.id), '{}') FROM done d), array_agg(g.id), array_agg(g.permits)
-    INTO settled_ids, settled_at, permits FROM gated g;
+    SELECT (SELECT coalesce(array_agg(d.id), '{}') FROM done d), array_agg(g.id), array_agg(g.permits), array_agg(g.more)
+    INTO settled_ids, settled_at, permits, more FROM gated g;
 
     IF cardinality(settled_ids) < cardinality(ids) THEN
         WITH late AS (
@@ -140,8 +142,8 @@ BEGIN
     END IF;
 
     RETURN QUERY
-    SELECT r.id, s.id IS NOT NULL, r.destination_id, g.permits
+    SELECT r.id, s.id IS NOT NULL, r.destination_id, g.permits, coalesce(g.more, false)
     FROM unnest(ids, destinations) AS r(id, destination_id)
     LEFT JOIN unnest(settled_ids) AS s(id) ON s.id = r.id
-    LEFT JOIN unnest(settled_at, permits) AS g(destination_id, permits) ON g.destination_id = r.destination_id;
+    LEFT JOIN unnest(settled_at, permits, more) AS g(destination_id, permits, more) ON g.destination_id = r.destination_id;
 END $$;
