@@ -11,10 +11,10 @@ PYTEST_OPTIONS ?= -n 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo .venv test lint check bench format lock clean
+.PHONY: help demo .venv test test-long lint check bench format lock clean
 
 help:  ## what can be made
-	@awk -F ':.*## ' '/^[a-z.]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/run-installed  ## a day of shipments, from publishing to signed POSTs in two regions (ARGS=--keep to look around)
 	@$(BIN)/fanout demo $(ARGS)
@@ -23,6 +23,9 @@ demo: $(VENV)/run-installed  ## a day of shipments, from publishing to signed PO
 
 test: $(VENV)/dev-installed  ## every test, on a real PostgreSQL (PYTEST_OPTIONS="-n 2 -k words")
 	@$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+test-long: $(VENV)/dev-installed  ## the tests that `make test` leaves out: every storm over a day, and measurements
+	@FANOUT_TEST_LONG=1 $(BIN)/python -m pytest -n 0 -m long
 
 lint: $(VENV)/dev-installed  ## style, types, and who may import whom
 	@$(BIN)/ruff check

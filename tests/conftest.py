@@ -13,6 +13,16 @@ from services import Databases, Roles, run
 from services.broker import MISSING, STANDARD_URL, OwnBroker, programs
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what is marked ``long``: storms of which a shorter run has a like, and measurements."""
+    if os.environ.get("FANOUT_TEST_LONG") == "1":
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
 @pytest.fixture(autouse=True)
 def logs_start_anew() -> Iterator[None]:
     """A test that runs a command in this process sends its logs to a stream that is gone afterwards."""

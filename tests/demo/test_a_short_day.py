@@ -72,6 +72,7 @@ async def test_kept_it_can_be_looked_at_from_another_terminal_until_ctrl_c(start
 OVER_TOO_SOON = "import asyncio, sys; from fanout.demo.command import run_demo; sys.exit(asyncio.run(run_demo(json_output=True, versions=300, overall_seconds=8)))"
 
 
+@pytest.mark.long
 async def test_when_the_time_is_over_it_says_what_is_open_and_fails(start_demo):
     """The subscriber that hangs keeps the day from ending in time."""
     demo = start_demo(command=("-c", OVER_TOO_SOON))

@@ -48,6 +48,7 @@ async def test_it_goes_through_the_broker_and_what_a_real_deployment_has_there_i
     await place.close(leave=True)
 
 
+@pytest.mark.long
 async def test_ctrl_c_leaves_nothing_on_the_broker(start_demo, stands):
     before = await stands()
     demo = start_demo()

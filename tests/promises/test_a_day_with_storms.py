@@ -28,7 +28,7 @@ RECOVERED_SECONDS = 20
 pytestmark = [pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest.mark.parametrize("transport", ["rabbitmq", "ledger"])
+@pytest.mark.parametrize("transport", ["rabbitmq", pytest.param("ledger", marks=pytest.mark.long)])
 async def test_a_day_published_over_http_reaches_everyone_once(deployments, transport):
     day = await deployments.get(rabbitmq=transport == "rabbitmq", links=not AT_FULL_SIZE and transport == "rabbitmq")
     versions, twice = renamed(versions_of_the_day(VERSIONS), "calm"), day.witness.twice
@@ -62,6 +62,8 @@ STORMS = {
     "the database is stopped and started": Storms.database_is_stopped,
     "the database is killed": Storms.database_is_killed,
 }
+ALWAYS = {"roles are killed again and again", "queues in use are deleted", "the database is stopped and started"}
+"""One for each of our roles, the broker and the database in every run of the tests; the others are long."""
 LONGER = {"roles are killed again and again": 3}
 """It also takes longer to recover from: leases of the dead end after 8 seconds here, and roles have to start."""
 HARMLESS = {"consumers are replaced one after the other"}
@@ -69,11 +71,14 @@ HARMLESS = {"consumers are replaced one after the other"}
 LINKS = [(which, trouble) for which in ("database", "broker") for trouble in ("cut", "hangs", "slow")]
 
 
-@pytest.mark.parametrize("name", STORMS)
+@pytest.mark.parametrize(
+    "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.long) for name in STORMS]
+)
 async def test_a_day_survives_when(deployments, name):
     await survives(deployments, name, STORMS[name], links=not AT_FULL_SIZE, seconds=SECONDS * LONGER.get(name, 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("which", "trouble"), LINKS)
 async def test_a_day_survives_a_link_that_is(deployments, which, trouble):
     def storm(storms):

@@ -39,6 +39,7 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.long
 async def test_with_nothing_to_do_no_message_passes_and_few_statements(deployments):
     frames = Frames()
     deployments.watch_broker(frames)

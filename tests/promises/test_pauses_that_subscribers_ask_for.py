@@ -10,7 +10,7 @@ import pytest
 
 from services.deployment import versions
 
-CASES = int(os.environ.get("FANOUT_TEST_RETRY_AFTER_CASES", "40"))
+CASES = int(os.environ.get("FANOUT_TEST_RETRY_AFTER_CASES", "15"))
 PER_SUBSCRIBER = 3
 
 pytestmark = pytest.mark.timeout(120 + CASES)

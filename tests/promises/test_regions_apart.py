@@ -78,6 +78,7 @@ class Flow:
         return statistics.median(taken), statistics.quantiles(taken, n=100)[-1]
 
 
+@pytest.mark.long
 async def test_one_region_without_its_database_and_then_without_its_broker_does_not_slow_the_other(
     day, eu_postgres, eu_broker_link
 ):
