@@ -14,14 +14,14 @@ ARGS ?=
 .PHONY: help demo .venv test test-long lint check bench format lock clean
 
 help:  ## what can be made
-	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/run-installed  ## a day of shipments, from publishing to signed POSTs in two regions (ARGS=--keep to look around)
 	@$(BIN)/fanout demo $(ARGS)
 
 .venv: $(VENV)/run-installed  ## only the environment, with the command .venv/bin/fanout
 
-test: $(VENV)/dev-installed  ## every test, on a real PostgreSQL (PYTEST_OPTIONS="-n 2 -k words")
+test: $(VENV)/dev-installed  ## the tests, on a real PostgreSQL (PYTEST_OPTIONS="-n 2 -k words")
 	@$(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
 test-long: $(VENV)/dev-installed  ## the tests that `make test` leaves out: every storm over a day, and measurements

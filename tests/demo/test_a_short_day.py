@@ -6,6 +6,7 @@ from importlib.resources import files
 from itertools import islice
 
 import asyncpg
+import pytest
 
 VERSIONS = 300
 
