@@ -109,7 +109,7 @@ class TestPerShipment:
     async def test_the_cost_of_a_settlement_does_not_grow_with_those_that_wait_behind(self, region):
         """Counted in rows that are read, not in time."""
         await region.subscriber("a", ordering="per_shipment")
-        await come(region, *range(1, 501))
+        await come(region, *range(1, 2_001))
 
         async def rows_read():
             await region.connection.execute("SELECT pg_stat_clear_snapshot()")
