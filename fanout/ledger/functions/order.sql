@@ -7,7 +7,7 @@
 --                 delivered, or superseded when it comes back. Nothing is ever blocked: promotion passes over what may not go yet.
 --   both          at most one delivery of a chain is leased, and a version that comes after a higher one was leased comes too late.
 --
--- Whoever creates, ends or gives back a delivery of such a destination calls `arrange` in the same transaction, under its lock.
+-- Whoever creates, settles or promotes deliveries of such a destination calls `arrange` in the same transaction, under its lock.
 
 -- Was a higher version leased already? Asked when a delivery is created, of every version and not only of chains: a destination may
 -- have asked for an order only yesterday.
