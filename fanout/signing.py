@@ -5,9 +5,11 @@ a header carries one for each valid secret, so that a secret can be replaced wit
 """
 
 import binascii
+import functools
 import hashlib
 import hmac
 import re
+import struct
 from collections.abc import Sequence
 
 from fanout.model.signing_secret import Secret
@@ -18,6 +20,7 @@ _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _TWO_DIGITS = [first + second for first in _BASE32 for second in _BASE32]
 """Ten bits at a time: the general encoder of the standard library is written in Python, and costs more than the signature."""
 
+_FIRST_17_BYTES = struct.Struct(">QQB").unpack_from
 _TIMESTAMP = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 
@@ -26,10 +29,15 @@ def webhook_id(key: str) -> str:
 
     ``msg_`` and the first 26 characters (130 bits) of the lower-case RFC 4648 base32 of the key's SHA-256.
     """
-    bits = (
-        int.from_bytes(hashlib.sha256(key.encode()).digest()[:17], "big") >> 6
-    )  # 17 bytes are 136 bits: the first 130
-    return "msg_" + "".join([_TWO_DIGITS[bits >> shift & 1023] for shift in range(120, -1, -10)])
+    high, middle, low = _FIRST_17_BYTES(hashlib.sha256(key.encode()).digest())
+    two = _TWO_DIGITS
+    rest = (high & 15) << 66 | middle << 2 | low >> 6  # 60 bits are in `high` alone, these are the other 70
+    left, right = rest >> 40, rest & 0xFF_FFFF_FFFF
+    return (
+        f"msg_{two[high >> 54]}{two[high >> 44 & 1023]}{two[high >> 34 & 1023]}{two[high >> 24 & 1023]}"
+        f"{two[high >> 14 & 1023]}{two[high >> 4 & 1023]}{two[left >> 20]}{two[left >> 10 & 1023]}{two[left & 1023]}"
+        f"{two[right >> 30]}{two[right >> 20 & 1023]}{two[right >> 10 & 1023]}{two[right & 1023]}"
+    )
 
 
 def sign(secrets: Sequence[bytes], webhook_id: str, timestamp: int, payload: bytes) -> str:
@@ -76,4 +84,12 @@ def decode_secret(secret: str) -> bytes:
 
 
 def _signature(secret: bytes, message: bytes) -> str:
-    return "v1," + binascii.b2a_base64(hmac.digest(secret, message, "sha256"), newline=False).decode()
+    keyed = _keyed(secret).copy()
+    keyed.update(message)
+    return "v1," + binascii.b2a_base64(keyed.digest(), newline=False).decode()
+
+
+@functools.lru_cache(maxsize=16_384)
+def _keyed(secret: bytes) -> hmac.HMAC:
+    """HMAC with its key taken in: to copy that costs a quarter of taking it in again."""
+    return hmac.new(secret, digestmod="sha256")

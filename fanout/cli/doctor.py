@@ -24,7 +24,7 @@ HOME_CONNECTIONS_FIXED = HOME_CONNECTIONS + 1 + 1
 """By the api, and by the publisher's probe."""
 HOME_CONNECTIONS_PER_REGION = 2
 """By the publisher: its own, and its ear."""
-LEDGER_CONNECTIONS = REGION_CONNECTIONS + 1 + 3 + 5 + 7
+LEDGER_CONNECTIONS = REGION_CONNECTIONS + 1 + 3 + 5 + 6
 """By the api; by the publisher (its own, its bell, its probe); a scheduler; a consumer."""
 
 

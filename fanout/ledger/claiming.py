@@ -44,10 +44,17 @@ async def claim(
             "SELECT id, token, destination_id, version_no, attempt, budget_used, unauthorized_streak, age_seconds, config_version, "
             "timeout_seconds, wait_seconds, lease_seconds, permits_left FROM {schema}.claim($1, $2, $3, $4, $5)"
         ),
-        [reference.delivery_id for reference in references],
-        [reference.dispatch for reference in references],
-        [reference.destination_id for reference in references],
+        *columns_of_references(references),
         worker,
         margin_seconds,
     )
     return [Lease._make(row) for row in rows]
+
+
+def columns_of_references(references: Sequence[Reference]) -> list[list[int]]:
+    """As ``claim`` takes them: deliveries, dispatch numbers, destinations."""
+    return [
+        [reference.delivery_id for reference in references],
+        [reference.dispatch for reference in references],
+        [reference.destination_id for reference in references],
+    ]

@@ -1,7 +1,7 @@
 """settle: what became of leased deliveries. Complete, retry, throttle, fail, release and expire are one operation."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fanout.database.fetching import Fetches
 from fanout.database.schema import Schema
@@ -88,14 +88,20 @@ async def settle(
 
     ``jitter`` in [0, 1) spreads the pauses of failing destinations; it only adds.
     """
-    columns = zip(*settlements, strict=True)
     rows = await connection.fetch(
         schema.sql(
             "SELECT id, settled, destination_id, permits_left, more_waits FROM {schema}.settle("
             "$1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23)"
         ),
-        *(list(column) for column in columns),
+        *columns_of_settlements(settlements),
         worker,
         jitter,
     )
     return [Settled._make(row) for row in rows]
+
+
+def columns_of_settlements(settlements: Sequence[Settlement]) -> list[list[Any]]:
+    """As ``settle`` takes them: a list for each field."""
+    if not settlements:
+        return [[] for _ in Settlement._fields]
+    return [list(column) for column in zip(*settlements, strict=True)]

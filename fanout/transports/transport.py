@@ -5,11 +5,10 @@ Losing every reference loses no delivery: one that nobody claims goes back to wa
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(NamedTuple):
     """A delivery that is due, and the dispatch number that its claim must show."""
 
     delivery_id: int

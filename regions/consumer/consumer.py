@@ -1,10 +1,13 @@
 """The consumer of one region: take references, claim them, send, settle, and only then let go of the message (P4).
 
 ```
- take ──▶ parking ──▶ claim lane ──▶ flight, a task each ──▶ settle lane ──▶ message done
-             ▲                                                   │
-             └──────────── a permit became free ◀────────────────┘
+ take ──▶ parking ──▶ lane ──▶ flight, a task each ──▶ lane ──▶ message done
+             │         ▲                                │
+             └─────────┴── a permit becomes free ◀──────┘
 ```
+
+There is one lane: each of its turns settles what has come back and claims what can go, in one transaction. So a permit that a result
+frees is used in the same moment, and claims and settlements, which lock the same destinations, never wait for each other.
 """
 
 import asyncio
@@ -12,7 +15,7 @@ import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import structlog
 
@@ -21,9 +24,10 @@ from fanout.database.errors import describe, is_transient
 from fanout.database.schema import Schema
 from fanout.database.wakeups import Bell
 from fanout.ledger import channels
-from fanout.ledger.claiming import Lease, claim
+from fanout.ledger.claiming import Lease
 from fanout.ledger.sending import destination_configs, stored_versions
-from fanout.ledger.settlement import Settlement, settle
+from fanout.ledger.settlement import Settled, Settlement
+from fanout.ledger.turn import settle_and_claim
 from fanout.loops import Patience, run_steps
 from fanout.model.states import Outcome
 from fanout.settings import DeliveryTable, RegionSettings
@@ -41,8 +45,8 @@ from regions.lost_queue import LostQueue
 from regions.policy import retry_policy
 
 BATCH = 200
-CLAIM_LINGER_SECONDS = 0.002
-SETTLE_LINGER_SECONDS = 0.004
+TURN = 2 * BATCH
+LINGER_SECONDS = 0.004
 TAKE_SECONDS = 1.0
 PARK_CHECK_SECONDS = 0.25
 GRACE_SECONDS = 30.0
@@ -67,8 +71,7 @@ class Figures:
     in_flight_peak: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Landed:
+class _Landed(NamedTuple):
     """A flight that has ended, and what the ledger is to be told of it."""
 
     settlement: Settlement
@@ -93,19 +96,21 @@ class Consumer:
         self._sender = sender
         application = f"fanout consumer {region.name}"
         sisters: list[SteadyConnection] = []
-        self._claiming = SteadyConnection(region.url, application, sisters)
+        self._turning = SteadyConnection(region.url, application, sisters)
         self._reading = SteadyConnection(region.url, application, sisters)
-        self._settling = SteadyConnection(region.url, application, sisters)
         self._bell = Bell(region.url, application, channels.due(self._schema))
         self._parking = Parking()
         self._versions = VersionCache()
         self._configs = ConfigCache()
-        self._flights: dict[asyncio.Task[None], Flight] = {}
+        self._flights: dict[asyncio.Task[Any], Flight] = {}
         self._launches: set[asyncio.Task[None]] = set()
         self._quiet: dict[int, float] = {}
         self._pacing = Pacing()
         self._held = 0
+        """On the way to a claim, in flight, or on the way to be settled. What is parked takes no place from others."""
         self._room = asyncio.Event()
+        self._closing = False
+        self._grounded = False
         self._marks = Marks(region, worker)
         self._lost_queue = LostQueue(self._reading, self._schema)
 
@@ -113,17 +118,14 @@ class Consumer:
         """Until ``stopping`` is set; then nothing new is taken, what is in flight may finish within the grace period, and the
         rest is released; ``hurry`` ends the grace at once. Whatever cannot be settled in time is left to its lease.
         """
-        self._claims: Lane[Ticket] = Lane(
-            "claim", self._claim, self._refuse, _delivery_of_ticket, most=BATCH, linger_seconds=CLAIM_LINGER_SECONDS
-        )
-        self._settlements: Lane[_Landed] = Lane(
-            "settle", self._settle, self._abandon, _delivery_of_landed, most=BATCH, linger_seconds=SETTLE_LINGER_SECONDS
+        self._lane: Lane[Ticket | _Landed] = Lane(
+            "turn", self._turn, self._give_up, _name, most=TURN, linger_seconds=LINGER_SECONDS
         )
         unpark = asyncio.create_task(self._give_back_overdue(), name="unpark")
         lost = asyncio.create_task(
             run_steps("lost queue", self._put_back_lost, stopping, region=self._region), name="lost"
         )
-        watch = asyncio.create_task(_stop_when_broken({unpark, self._claims.task, self._settlements.task}, stopping))
+        watch = asyncio.create_task(_stop_when_broken({unpark, self._lane.task}, stopping))
         try:
             try:
                 await self._take_until(stopping)
@@ -131,10 +133,9 @@ class Consumer:
                 await self._finish(hurry, grace_seconds)
         finally:
             await _cancelled(watch, unpark, lost)
-            await self._claims.close()
-            await self._settlements.close()
+            await self._lane.close()
             await self._bell.close()
-            for connection in (self._claiming, self._reading, self._settling):
+            for connection in (self._turning, self._reading):
                 await connection.close()
         if watch.done() and not watch.cancelled():
             watch.result()
@@ -171,10 +172,11 @@ class Consumer:
                 now = asyncio.get_running_loop().time()
                 for message in messages or ():
                     for reference in message.references:
-                        self._held += 1
                         ticket = Ticket(reference, message)
                         if self._parking.admit(ticket, now):
-                            self._claims.put(ticket)
+                            self._claim(ticket)
+                for ticket in self._parking.shed(self._in_flight_max):
+                    self._claim(ticket)
         finally:
             ended.cancel()
 
@@ -182,7 +184,7 @@ class Consumer:
         while True:
             await asyncio.sleep(PARK_CHECK_SECONDS)
             for ticket in self._parking.overdue(asyncio.get_running_loop().time()):
-                self._claims.put(ticket)
+                self._claim(ticket)
 
     def queue_lost(self) -> None:
         """The queue was deleted: everything that it held is to be promoted again at once."""
@@ -194,12 +196,45 @@ class Consumer:
             self._bell.ring()
             _log.warning("references lost, put back to waiting", region=self._region, count=lost)
 
-    # ------------------------------------------------------------------------------------------------ claiming
+    # ------------------------------------------------------------------------------------------------ the ledger's turn
 
-    async def _claim(self, tickets: list[Ticket]) -> None:
-        claimed_at = asyncio.get_running_loop().time()
-        references = [ticket.reference for ticket in tickets]
-        leases = await claim(self._claiming, self._schema, references, self.worker, self._margin_seconds)
+    def _claim(self, ticket: Ticket) -> None:
+        self._held += 1
+        if not self._closing:
+            self._lane.put(ticket)
+
+    async def _turn(self, batch: list[Ticket | _Landed]) -> None:
+        landed = [each for each in batch if isinstance(each, _Landed)]
+        tickets = [each for each in batch if isinstance(each, Ticket)]
+        asked_at = asyncio.get_running_loop().time()
+        settled, leases = await settle_and_claim(
+            self._turning,
+            self._schema,
+            [each.settlement for each in landed],
+            [ticket.reference for ticket in tickets],
+            self.worker,
+            random.random(),  # noqa: S311 - jitter
+            self._margin_seconds,
+        )
+        if landed:
+            self._settled(landed, settled)
+        if tickets:
+            self._claimed(tickets, leases, asked_at)
+
+    def _settled(self, landed: list[_Landed], settled: list[Settled]) -> None:
+        self.figures.settlements += len(landed)
+        if any(answer.more_waits for answer in settled):
+            self._bell.ring()
+        permits = {answer.destination_id: answer.permits_left for answer in settled}
+        late = {answer.delivery_id for answer in settled if not answer.settled}
+        self.figures.late += len(late)
+        self._marks.leave(((each.flight, each.settlement) for each in landed), late)
+        for each in landed:
+            each.ticket.message.done()
+        for destination, count in Counter(each.settlement.destination_id for each in landed).items():
+            self._leave(destination, count, permits.get(destination))
+
+    def _claimed(self, tickets: list[Ticket], leases: list[Lease], asked_at: float) -> None:
         granted_at = asyncio.get_running_loop().time()
         self.figures.claims += len(leases)
         by_delivery = {ticket.reference.delivery_id: ticket for ticket in tickets}
@@ -209,15 +244,40 @@ class Consumer:
         for lease in leases:
             ticket = by_delivery.pop(lease.delivery_id)
             promote = ticket.message.traceparent
-            leased.append((Flight(lease, claimed_at, granted_at, self._margin_seconds, promote=promote), ticket))
+            leased.append((Flight(lease, asked_at, granted_at, self._margin_seconds, promote=promote), ticket))
+            self._parking.learn(lease.destination_id, lease.permits_left)
         for ticket in by_delivery.values():
             self._let_go(ticket)
-        for lease in leases:
-            self._parking.learn(lease.destination_id, lease.permits_left)
-        if leased:
+        if self._grounded:  # too late: this worker sends no more
+            for flight, ticket in leased:
+                self._land(flight.released(), ticket, flight)
+        elif leased:
             task = asyncio.create_task(self._launch(leased), name="launch")
             self._launches.add(task)
             task.add_done_callback(self._launches.discard)
+
+    def _let_go(self, ticket: Ticket) -> None:
+        """There is nothing to do for this reference: it was a copy, or the ledger put it back to waiting."""
+        ticket.message.done()
+        self._leave(ticket.reference.destination_id)
+
+    def _give_up(self, item: Ticket | _Landed) -> None:
+        """The ledger refuses this very claim or result. Its message is not acknowledged: the reference counts as lost after a while, a
+        lease ends by itself and is swept.
+        """
+        if isinstance(item, Ticket):
+            self._parking.answered(item.reference.destination_id)
+            self._leave(item.reference.destination_id)
+        else:
+            self._leave(item.settlement.destination_id)
+
+    def _leave(self, destination: int, count: int = 1, permits_left: int | None = None) -> None:
+        self._held -= count
+        self._room.set()
+        for ticket in self._parking.left(destination, count, permits_left):
+            self._claim(ticket)
+
+    # ------------------------------------------------------------------------------------------------ sending
 
     async def _launch(self, leased: Sequence[tuple[Flight, Ticket]]) -> None:
         """Read what the batch needs and is not in memory, then start every flight. Where that fails, nothing is sent."""
@@ -238,7 +298,6 @@ class Consumer:
                 continue
             task = asyncio.create_task(self._fly(flight, version, prepared, ticket), name="flight")
             self._flights[task] = flight
-            task.add_done_callback(self._flights.pop)
         self.figures.in_flight_peak = max(self.figures.in_flight_peak, len(self._flights))
 
     async def _read(self, leases: Sequence[Lease]) -> dict[int, Sendable]:
@@ -254,8 +313,6 @@ class Consumer:
                 versions[stored.version_no] = self._versions.put(stored)
         return versions
 
-    # ------------------------------------------------------------------------------------------------ sending
-
     async def _fly(self, flight: Flight, version: Sendable, prepared: Prepared, ticket: Ticket) -> None:
         try:
             settlement = await fly(flight, version, prepared, self._sender, self._policy, self._quiet, self._pacing)
@@ -266,6 +323,10 @@ class Consumer:
             else:
                 self._land(flight.released(), ticket, flight)
             raise
+        finally:
+            task = asyncio.current_task()
+            assert task is not None
+            del self._flights[task]
         if settlement.outcome is Outcome.THROTTLED:
             self._hush(settlement)
         self._land(settlement, ticket, flight)
@@ -283,59 +344,26 @@ class Consumer:
             self.figures.outcomes[settlement.outcome] = self.figures.outcomes.get(settlement.outcome, 0) + 1
         else:
             self.figures.released += 1
-        self._settlements.put(_Landed(settlement, ticket, flight))
-
-    # ------------------------------------------------------------------------------------------------ settling
-
-    async def _settle(self, landed: list[_Landed]) -> None:
-        jitter = random.random()  # noqa: S311 - jitter
-        settled = await settle(self._settling, self._schema, [each.settlement for each in landed], self.worker, jitter)
-        self.figures.settlements += len(landed)
-        if any(answer.more_waits for answer in settled):
-            self._bell.ring()
-        permits = {answer.destination_id: answer.permits_left for answer in settled}
-        late = {answer.delivery_id for answer in settled if not answer.settled}
-        self.figures.late += len(late)
-        self._marks.leave(((each.flight, each.settlement) for each in landed), late)
-        for each in landed:
-            each.ticket.message.done()
-        for destination, count in Counter(each.settlement.destination_id for each in landed).items():
-            self._leave(destination, count, permits.get(destination))
-
-    def _let_go(self, ticket: Ticket) -> None:
-        """There is nothing to do for this reference: it was a copy, or the ledger put it back to waiting."""
-        ticket.message.done()
-        self._leave(ticket.reference.destination_id)
-
-    def _refuse(self, ticket: Ticket) -> None:
-        """The ledger refuses this very claim. Its message is not acknowledged; the reference counts as lost after a while."""
-        self._parking.answered(ticket.reference.destination_id)
-        self._leave(ticket.reference.destination_id)
-
-    def _abandon(self, landed: _Landed) -> None:
-        """The ledger refuses this result. Its message is not acknowledged; its lease ends by itself and is swept."""
-        self._leave(landed.settlement.destination_id)
-
-    def _leave(self, destination: int, count: int = 1, permits_left: int | None = None) -> None:
-        self._held -= count
-        self._room.set()
-        for ticket in self._parking.left(destination, count, permits_left):
-            self._claims.put(ticket)
+        self._lane.put(_Landed(settlement, ticket, flight))
+        if settlement.outcome is Outcome.DELIVERED and (follower := self._parking.follow(settlement.destination_id)):
+            self._claim(follower)
 
     # ------------------------------------------------------------------------------------------------ stopping
 
     async def _finish(self, hurry: asyncio.Event, grace_seconds: float) -> None:
         """In order: nothing new, let what flies land, release the rest, settle."""
         ends_at = asyncio.get_running_loop().time() + grace_seconds
-        await self._claims.finish_current(min(grace_seconds, CLOSE_SECONDS))
+        self._closing = True
+        await self._lane.forget(lambda each: isinstance(each, Ticket), min(grace_seconds, CLOSE_SECONDS))
         await self._let_land(hurry, ends_at)
+        self._grounded = True
         for flight in self._flights.values():
             flight.grounded = True
         await _cancelled(*self._launches)
         await _cancelled(*self._flights)
         try:
             async with asyncio.timeout(HURRY_SECONDS if hurry.is_set() else CLOSE_SECONDS):
-                await self._settlements.drained()
+                await self._lane.drained()
         except TimeoutError:
             _log.warning("results not settled before the end; their leases will expire", region=self._region)
 
@@ -351,12 +379,11 @@ class Consumer:
         hurried.cancel()
 
 
-def _delivery_of_ticket(ticket: Ticket) -> int:
-    return ticket.reference.delivery_id
-
-
-def _delivery_of_landed(landed: _Landed) -> int:
-    return landed.settlement.delivery_id
+def _name(item: Ticket | _Landed) -> tuple[bool, int]:
+    """A delivery may be settled and, as another reference, asked for in one turn."""
+    if isinstance(item, Ticket):
+        return False, item.reference.delivery_id
+    return True, item.settlement.delivery_id
 
 
 async def _cancelled(*tasks: "asyncio.Task[Any]") -> None:

@@ -51,6 +51,8 @@ class Lane(Generic[Item]):
         self._arrived = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
+        self._between = asyncio.Event()
+        self._between.set()
         self.task = asyncio.create_task(self._run(), name=f"lane {name}")
         """Runs until ``close``. Should it end before, it is broken."""
 
@@ -63,13 +65,14 @@ class Lane(Generic[Item]):
         """Until everything that was put has been committed or given up."""
         await self._empty.wait()
 
-    async def finish_current(self, at_most_seconds: float) -> None:
-        """Forget what no commit has begun with, and let the one under way end: cancelled, it might have committed unseen."""
-        self._items.clear()
+    async def forget(self, unwanted: Callable[[Item], bool], at_most_seconds: float) -> None:
+        """Drop these where no commit has begun with them, and let the one under way end: what it commits is not unseen."""
+        self._items = [item for item in self._items if not unwanted(item)]
+        if not self._items and self._between.is_set():
+            self._empty.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(at_most_seconds):
-                await self._empty.wait()
-        await self.close()
+                await self._between.wait()
 
     async def close(self) -> None:
         """Stop at once. What is not committed stays as it is: leases end by themselves."""
@@ -83,7 +86,9 @@ class Lane(Generic[Item]):
             if len(self._items) < self._most:
                 await asyncio.sleep(self._linger_seconds * (1 if len(batch) >= BUSY else LONE_PART))
             if batch := self._next_batch():
+                self._between.clear()
                 await self._commit_patiently(batch)
+                self._between.set()
             if not self._items:
                 self._arrived.clear()
                 self._empty.set()

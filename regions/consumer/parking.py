@@ -1,7 +1,7 @@
 """Which references may go to a claim now, as far as this consumer knows.
 
 A reference whose destination is full is not claimed: the claim would only put it back to waiting. It is parked here until one of
-our own requests to that destination ends, and claimed in that moment. Only what we ourselves have in flight can free a permit
+our own requests to that destination ends, and claimed in the very turn that settles it. Only what we ourselves have in flight can free a permit
 that we hear of, so nothing is parked for a destination to which we have nothing in flight, and nothing for long.
 """
 
@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from fanout.transports.transport import Message, Reference
 
-PARK_SECONDS_MAX = 1.0
-"""A hanging destination must not pin its references, and with them the acknowledgement of others: they go back to the ledger."""
+PARK_SECONDS_MAX = 3.0
+"""A hanging destination must not pin its references, and with them the acknowledgement of others: they go back to the ledger. Not too
+soon either: what goes back is promoted and brought here again.
+"""
 
 
 @dataclass(slots=True)
@@ -35,9 +37,10 @@ class Parking:
         self._permits: dict[int, int] = {}  # left, as far as we know, for destinations with something in flight
         self._capacity: dict[int, int] = {}  # what we could have had in flight when the ledger last spoke of it
         self._parked: dict[int, deque[Ticket]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._parked.values()))
+        return self._count
 
     def admit(self, ticket: Ticket, now: float) -> bool:
         """True: claim it; it counts as in flight from now on. False: it is parked."""
@@ -45,6 +48,7 @@ class Parking:
         if self._in_flight.get(destination, 0) > 0 and self._permits.get(destination, 1) <= 0:
             ticket.parked_at = now
             self._parked.setdefault(destination, deque()).append(ticket)
+            self._count += 1
             return False
         self._enter(destination)
         return True
@@ -77,27 +81,39 @@ class Parking:
             self._permits.pop(destination, None)
         return tickets
 
+    def follow(self, destination: int) -> Ticket | None:
+        """One of ours was delivered, and is on the way to be settled: the parked one that may be claimed in the same turn."""
+        return self._pop(destination) if destination in self._parked else None
+
+    def shed(self, most: int) -> list[Ticket]:
+        """What is parked beyond so many, of those destinations first that have had something parked for longest: as ``overdue``."""
+        return [self._pop(next(iter(self._parked))) for _ in range(self._count - most)]
+
     def overdue(self, now: float) -> list[Ticket]:
         """Parked for too long: to be claimed now, which gives them back where the destination is still full."""
         tickets: list[Ticket] = []
         for destination in list(self._parked):
             queue = self._parked[destination]
             while queue and now - queue[0].parked_at >= PARK_SECONDS_MAX:
-                tickets.append(queue.popleft())
-                self._enter(destination)
-            if not queue:
-                del self._parked[destination]
+                tickets.append(self._pop(destination))
         return tickets
 
     def _unpark(self, destination: int) -> list[Ticket]:
         tickets: list[Ticket] = []
-        queue = self._parked.get(destination)
-        while queue and (destination not in self._in_flight or self._permits.get(destination, 1) > 0):
-            tickets.append(queue.popleft())
-            self._enter(destination)
-        if queue is not None and not queue:
-            del self._parked[destination]
+        while destination in self._parked and (
+            destination not in self._in_flight or self._permits.get(destination, 1) > 0
+        ):
+            tickets.append(self._pop(destination))
         return tickets
+
+    def _pop(self, destination: int) -> Ticket:
+        queue = self._parked[destination]
+        ticket = queue.popleft()
+        self._count -= 1
+        if not queue:
+            del self._parked[destination]
+        self._enter(destination)
+        return ticket
 
     def _enter(self, destination: int) -> None:
         if destination not in self._in_flight and destination not in self._permits and destination in self._capacity:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from http import HTTPStatus
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from fanout.model.states import Outcome
@@ -54,8 +55,7 @@ class Failure:
     address: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptResult:
+class AttemptResult(NamedTuple):
     """The outcome of one attempt and what the ledger keeps of it."""
 
     outcome: Outcome

@@ -1,7 +1,7 @@
 """What becomes of a delivery after an attempt: the budget, the backoff, the maximum age. Pure; time and chance are arguments."""
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from fanout.model.states import Outcome, Reason, State
 
@@ -29,8 +29,7 @@ class RetryPolicy:
     retry_after_cap_seconds: float = 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(NamedTuple):
     """What the delivery had behind it when this attempt ended. ``budget_used`` does not count this attempt."""
 
     budget_used: int
@@ -39,8 +38,7 @@ class History:
     age_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
+class Fate(NamedTuple):
     """``delay_seconds`` None: it keeps its place. ``hold_seconds``: what stops the whole destination."""
 
     state: State
@@ -50,6 +48,9 @@ class Fate:
     hold_seconds: float | None = None
     alarm: bool = False
     """An operator should hear of this one."""
+
+
+_DELIVERED = Fate(State.DELIVERED)
 
 
 def backoff_seconds(policy: RetryPolicy, failures: int, chance: float) -> float:
@@ -82,7 +83,7 @@ def fate_of(
     """
     match outcome:
         case Outcome.DELIVERED:
-            return Fate(State.DELIVERED)
+            return _DELIVERED
         case Outcome.THROTTLED:
             hold = hold_seconds(policy, retry_after_seconds, chance)
             if history.age_seconds >= policy.max_age_seconds:

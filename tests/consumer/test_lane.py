@@ -91,7 +91,7 @@ async def test_the_item_that_spoils_a_batch_is_given_up_alone(lane, ledger):
     assert ledger.given_up == ["c"]
 
 
-async def test_finishing_lets_the_commit_under_way_end_and_forgets_the_rest(ledger):
+async def test_forgetting_lets_the_commit_under_way_end_and_keeps_the_others(ledger):
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def commit(batch):
@@ -100,11 +100,14 @@ async def test_finishing_lets_the_commit_under_way_end_and_forgets_the_rest(ledg
         await ledger.commit(batch)
 
     lane = Lane("test", commit, ledger.given_up.append, lambda item: item, most=2, linger_seconds=0)
-    for item in "abcd":
+    for item in "abcde":
         lane.put(item)
     await begun.wait()
-    finishing = asyncio.create_task(lane.finish_current(5))
+    forgetting = asyncio.create_task(lane.forget(lambda item: item in "ac", 5))
     await asyncio.sleep(0)
+    assert not forgetting.done()
     go_on.set()
-    await finishing
-    assert ledger.batches == [["a", "b"]]
+    await forgetting
+    await lane.drained()
+    await lane.close()
+    assert ledger.batches == [["a", "b"], ["d", "e"]]

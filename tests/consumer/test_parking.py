@@ -40,6 +40,19 @@ def test_a_permit_that_becomes_free_goes_to_the_oldest_parked():
     assert len(parking) == 0
 
 
+def test_what_was_delivered_is_followed_by_the_oldest_parked_before_the_ledger_has_heard_of_it():
+    parking = Parking()
+    parking.admit(ticket(), 0.0)
+    parking.answered(1)
+    parking.learn(1, 0)
+    first, second = ticket(delivery=2), ticket(delivery=3)
+    parking.admit(first, 0.0)
+    parking.admit(second, 0.0)
+    assert parking.follow(1) is first
+    assert parking.left(1, permits_left=1) == [], "the permit that became free is the follower's"
+    assert parking.follow(2) is None
+
+
 def test_what_a_destination_could_take_is_remembered_while_nothing_is_in_flight():
     parking = Parking()
     parking.admit(ticket(), 0.0)
@@ -106,6 +119,12 @@ class AnyOrder(RuleBasedStateMachine):
     def one_leaves(self, data):
         destination = self.flying.pop(data.draw(st.integers(0, len(self.flying) - 1)))
         self.claim(self.parking.left(destination, permits_left=data.draw(st.none() | st.integers(0, 3))))
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data())
+    def one_is_delivered(self, data):
+        if follower := self.parking.follow(data.draw(st.sampled_from(self.flying))):
+            self.claim([follower])
 
     @rule(seconds=st.floats(0, 2))
     def time_passes(self, seconds):

@@ -53,7 +53,7 @@ async def test_what_the_gate_refuses_goes_back_to_waiting_with_its_place_kept(re
         row["id"]: row["eligible_at"] for row in await region.rows("SELECT id, eligible_at FROM {schema}.delivery")
     }
     references = await region.promote()
-    assert len(references) == 3  # two permits and one of look-ahead
+    assert len(references) == 3  # two permits and one ahead
     leases = await region.claim(references)
     assert [lease.delivery_id for lease in leases] == sorted(before)[:2]  # the oldest first
     refused = await region.delivery(sorted(before)[2])

@@ -34,7 +34,7 @@ async def test_a_destination_with_a_large_backlog_gets_its_share_and_no_more(reg
     await region.arrive(region.announcement("s-1"), region.announcement("s-2"))
     references = await region.promote()
     count = {number: sum(each.destination_id == number for each in references) for number in (big, small)}
-    assert count == {big: 6, small: 2}  # four permits and half the window ahead
+    assert count == {big: 8, small: 2}  # four permits, and as many ahead
     assert await region.promote() == []
 
 
@@ -46,7 +46,24 @@ async def test_a_full_destination_sleeps_until_a_settlement_wakes_it(region):
     assert await region.next_wake() is None
     await region.settle(result(leases[0]))
     assert await region.next_wake() <= 0
-    assert len(await region.promote()) == 2  # one permit is free, and one of look-ahead
+    assert len(await region.promote()) == 3  # one permit is free, and two ahead
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 3, 4, 9, 16])
+async def test_more_is_promoted_when_half_a_window_is_free_and_surely_when_nothing_is_on_its_way(region, concurrency):
+    number = await region.subscriber("a", concurrency=concurrency)
+    await region.arrive(*(region.announcement(f"s-{n}") for n in range(4 * concurrency)))
+    queued = await region.promote()
+    assert len(queued) == 2 * concurrency
+    [*leases] = await region.claim(queued[:concurrency])
+    for free, lease in enumerate(leases, 1):
+        [settled] = await region.settle(result(lease))
+        awake = (await region.destination(number))["wake_at"] is not None
+        assert awake == settled.more_waits == (2 * free >= concurrency), free
+    leases = await region.claim(queued[concurrency:])
+    await region.execute("UPDATE {schema}.destination SET wake_at = NULL")
+    await region.settle(*(result(lease) for lease in leases))
+    assert len(await region.promote()) == 2 * concurrency
 
 
 async def test_what_is_due_later_wakes_its_destination_then(region):
@@ -110,7 +127,7 @@ async def test_the_cost_of_a_step_does_not_grow_with_the_ledger(region, finished
         await region.execute("VACUUM (ANALYZE) {schema}.delivery")
         async with watching(region.connection) as watched:
             references = await region.promote()
-        assert len(references) == 6 * 50
+        assert len(references) == 8 * 50
         assert "delivery" not in watched.scanned_whole()
         pages[backlog] = watched.buffers
         leases = await region.claim(references)

@@ -5,7 +5,7 @@ Other releases than the installed one, by the environment:
 - ``FANOUT_TEST_RABBITMQ_HOME``: the folder of a release, with ``sbin/rabbitmq-server`` in it, run with this system's Erlang.
 - ``FANOUT_TEST_RABBITMQ_ROOT``: the root of another system that has server and Erlang installed; private nodes run in it with
   ``chroot``, so only root can. One with RabbitMQ 4.0, made on Debian or Ubuntu (300 MB, two minutes):
-  ``debootstrap --variant=minbase trixie ROOT http://deb.debian.org/debian``,
+  ``debootstrap --variant=minbase trixie ROOT``,
   ``printf '#!/bin/sh\nexit 101\n' > ROOT/usr/sbin/policy-rc.d && chmod +x ROOT/usr/sbin/policy-rc.d`` (nothing is started there),
   ``chroot ROOT sh -c 'apt-get update && apt-get install --yes --no-install-recommends rabbitmq-server'``,
   ``mount -t proc proc ROOT/proc`` (without it the node watches no memory, and has no alarm).

@@ -35,17 +35,29 @@ RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT coalesce(failing_since <= moment - interval '5 days', false)
 $$;
 
--- How many more deliveries may be queued now. Beyond the window a little look-ahead is queued, so that a permit that becomes free
--- finds its next delivery already there: half the window, at least 1, none on probation.
+-- What may be queued or leased at once. Beyond the window as much again is queued, so that a permit that becomes free finds its next
+-- delivery already there; on probation nothing is.
+CREATE FUNCTION {schema}.gate_capacity(send_window int, concurrency int, probation boolean)
+RETURNS int LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN probation THEN 1 ELSE 2 * least(send_window, concurrency) END
+$$;
+
+-- How many more deliveries may be queued now.
 CREATE FUNCTION {schema}.gate_room(
     send_window int, concurrency int, probation boolean, hold_until timestamptz, rate_per_second real, rate_next_at timestamptz,
     in_flight int, queued int, moment timestamptz)
 RETURNS int LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN hold_until > moment THEN 0
-                ELSE greatest(0, least(
-                    CASE WHEN probation THEN 1
-                         ELSE least(send_window, concurrency) + greatest(1, least(send_window, concurrency) / 2) END - in_flight - queued,
-                    {schema}.gate_slots(rate_per_second, rate_next_at, moment) - queued)) END
+                ELSE greatest(0, least({schema}.gate_capacity(send_window, concurrency, probation) - in_flight - queued,
+                                       {schema}.gate_slots(rate_per_second, rate_next_at, moment) - queued)) END
+$$;
+
+-- Is it time to look for more? Not for each place that becomes free: when half a window is. Then deliveries to one destination travel
+-- together, and the row of their destination is written once for all of them. (TCP's cure for silly windows.) There is always a next
+-- time: what is queued or leased meanwhile ends, and the last of it finds everything free.
+CREATE FUNCTION {schema}.gate_wants_more(send_window int, concurrency int, probation boolean, in_flight int, queued int)
+RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT 2 * ({schema}.gate_capacity(send_window, concurrency, probation) - in_flight - queued) >= least(send_window, concurrency)
 $$;
 
 -- How many more deliveries may be leased now: the exact limit of P6.

@@ -66,7 +66,8 @@ BEGIN
         FROM verdict v WHERE y.id = v.id
         RETURNING y.destination_id, v.state AS state_before, v.fate
     ), counted AS (
-        UPDATE destination d SET queued = d.queued - t.unqueued, waiting = d.waiting + t.unqueued - t.superseded, dead = d.dead + t.superseded
+        UPDATE destination d SET queued = d.queued - t.unqueued, waiting = d.waiting + t.unqueued - t.superseded, dead = d.dead + t.superseded,
+               wake_at = CASE WHEN t.unqueued > 0 THEN gate_opens_at(d.hold_until, d.rate_next_at, moment) ELSE d.wake_at END
         FROM (SELECT destination_id, count(*) FILTER (WHERE state_before = 'queued')::int AS unqueued,
                      count(*) FILTER (WHERE fate = 'superseded')::int AS superseded
               FROM moved GROUP BY destination_id) AS t

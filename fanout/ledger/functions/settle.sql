@@ -7,8 +7,8 @@
 -- Safe under concurrency: a result counts only while its token is current (P5); what comes later is kept apart and changes nothing.
 -- A repeat after a lost answer to COMMIT finds its own attempt, and does nothing.
 --
--- Joined by hashing, as the claim is. permits_left is null where nothing of the destination was settled; more_waits: it has
--- something for the scheduler to look at.
+-- Joined by hashing, as the claim is. permits_left is null where nothing of the destination was settled; more_waits: the
+-- scheduler should look at it.
 CREATE FUNCTION {schema}.settle(
     ids bigint[], tokens int[], destinations int[], attempts_n int[], sents boolean[], outcomes text[], states text[], reasons text[],
     delays float8[], counts boolean[], holds float8[], expireds boolean[], statuses int[], started_ms int[], durations_ms int[],
@@ -98,14 +98,18 @@ BEGIN
             disabled_by = CASE WHEN t.closes IS NULL OR d.disabled_at IS NOT NULL THEN d.disabled_by
                                WHEN t.closes = 'gone' THEN 'the subscriber answered 410'
                                ELSE 'five days of failures without a success' END,
-            wake_at = CASE WHEN d.waiting + t.waiting > 0 THEN gate_opens_at(g.next_hold_until, d.rate_next_at, moment) END
+            wake_at = CASE WHEN d.waiting + t.waiting = 0 THEN NULL
+                           WHEN g.next_hold_until > moment
+                                OR gate_wants_more(g.next_window, b.concurrency, g.next_probation, d.in_flight - t.n, d.queued)
+                           THEN gate_opens_at(g.next_hold_until, d.rate_next_at, moment)
+                           ELSE d.wake_at END
         FROM tally t JOIN gate b ON b.id = t.destination_id
         CROSS JOIN LATERAL gate_after(b.send_window, b.concurrency, b.probation, b.hold_until, b.hold_why, b.cut_at, b.fail_streak,
                                       b.throttle_streak, t.successes, t.answers, t.failures, t.throttles, t.hold_seconds,
                                       t.throttled_plainly, moment, jitter) AS g
         WHERE d.id = t.destination_id AND d.id = ANY (destinations)
         RETURNING d.id, gate_permits(d.send_window, d.concurrency, d.hold_until, d.rate_per_second, d.rate_next_at, d.paused_at,
-                                     d.disabled_at, d.in_flight, moment) AS permits, d.waiting > 0 AS more
+                                     d.disabled_at, d.in_flight, moment) AS permits, d.wake_at IS NOT NULL AS more
     ), told AS (
         INSERT INTO operator_event (kind, subscriber, detail)
         SELECT 'destination_disabled', d.id,
