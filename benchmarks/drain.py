@@ -22,6 +22,8 @@ from benchmarks.scenario import Document, Scenario, Size, spread, tell
 from benchmarks.servers import Servers, running_servers
 
 SUBSCRIBERS = 200
+CONCURRENCY = 50
+"""What the limit of each was tuned to, for a receiver that stands as much: the peers know no limit at all."""
 RECEIVER = "receiver"
 OURS_HOW = "everything on: signatures, attempts recorded, metrics scraped, 1 % traced"
 OURS_DURABILITY = "PostgreSQL, fsync on; nothing"
@@ -78,7 +80,7 @@ class OursDrain:
         self._consumers = consumers
 
     async def prepare(self, servers: Servers, deliveries: int) -> int:
-        entries = subscribers(SUBSCRIBERS, servers.receiver.url)
+        entries = subscribers(SUBSCRIBERS, servers.receiver.url, concurrency=CONCURRENCY)
         self._ours = await Ours.build(servers, f"drain_{self._transport}", self._transport, entries)
         return await self._ours.backlog(versions(deliveries // SUBSCRIBERS))
 

@@ -11,6 +11,7 @@ frees is used in the same moment, and claims and settlements, which lock the sam
 """
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Coroutine, Sequence
@@ -354,7 +355,9 @@ class Consumer:
         """In order: nothing new, let what flies land, release the rest, settle."""
         ends_at = asyncio.get_running_loop().time() + grace_seconds
         self._closing = True
-        await self._lane.forget(lambda each: isinstance(each, Ticket), min(grace_seconds, CLOSE_SECONDS))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(grace_seconds, CLOSE_SECONDS)):
+                await self._lane.forget(lambda each: isinstance(each, Ticket))
         await self._let_land(hurry, ends_at)
         self._grounded = True
         for flight in self._flights.values():

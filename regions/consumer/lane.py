@@ -1,9 +1,8 @@
-"""Group commit: what arrives while a commit is under way goes into the next one, and under load what arrives for a few milliseconds
-more. So the number of round trips follows from time, not from the number of deliveries, and a single delivery waits for nothing.
+"""Group commit: what arrives while a commit is under way goes into the next one, and what arrives for a few milliseconds more where that
+is little. So the number of round trips follows from time, not from the number of deliveries, and a single delivery waits for nothing.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -12,9 +11,11 @@ import structlog
 from fanout.database.errors import describe, may_pass
 from fanout.loops import Patience
 
+ENOUGH = 32
+"""So many that wait are a batch: more come while it is committed. Fewer wait a moment for more."""
 BUSY = 16
-"""After a batch of so many the next one lingers: more will come, and a larger batch costs less for each. Else only a quarter as long, for
-what comes with it: the answers to one version, say.
+"""After a batch of so many that moment is the whole linger: more will come, and a larger batch costs less for each. Else only a
+quarter of it, for what comes with it: the answers to one version, say.
 """
 
 LONE_PART = 0.25
@@ -65,14 +66,12 @@ class Lane(Generic[Item]):
         """Until everything that was put has been committed or given up."""
         await self._empty.wait()
 
-    async def forget(self, unwanted: Callable[[Item], bool], at_most_seconds: float) -> None:
+    async def forget(self, unwanted: Callable[[Item], bool]) -> None:
         """Drop these where no commit has begun with them, and let the one under way end: what it commits is not unseen."""
         self._items = [item for item in self._items if not unwanted(item)]
         if not self._items and self._between.is_set():
             self._empty.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(at_most_seconds):
-                await self._between.wait()
+        await self._between.wait()
 
     async def close(self) -> None:
         """Stop at once. What is not committed stays as it is: leases end by themselves."""
@@ -83,7 +82,7 @@ class Lane(Generic[Item]):
         batch: list[Item] = []
         while True:
             await self._arrived.wait()
-            if len(self._items) < self._most:
+            if len(self._items) < ENOUGH:
                 await asyncio.sleep(self._linger_seconds * (1 if len(batch) >= BUSY else LONE_PART))
             if batch := self._next_batch():
                 self._between.clear()

@@ -103,7 +103,7 @@ async def test_forgetting_lets_the_commit_under_way_end_and_keeps_the_others(led
     for item in "abcde":
         lane.put(item)
     await begun.wait()
-    forgetting = asyncio.create_task(lane.forget(lambda item: item in "ac", 5))
+    forgetting = asyncio.create_task(lane.forget(lambda item: item in "ac"))
     await asyncio.sleep(0)
     assert not forgetting.done()
     go_on.set()

@@ -45,9 +45,7 @@ async def test_a_worker_killed_between_the_answer_and_the_commit_leads_to_a_seco
     assert len({each.header("webhook-id") for each in deployment.receiver.received}) == 1
 
 
-THE_SETTLEMENT = (
-    "FROM pg_stat_activity WHERE query LIKE '%settle_and_claim(%' AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()"
-)
+THE_SETTLEMENT = "FROM pg_stat_activity WHERE query LIKE '%settle_and_claim(%' AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()"
 
 
 def _settlement_waits(deployment):

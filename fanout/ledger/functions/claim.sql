@@ -16,9 +16,10 @@ RETURNS TABLE (id bigint, token int, destination_id int, version_no bigint, atte
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET enable_nestloop = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
+    touched int[] := ARRAY(SELECT DISTINCT unnest(destinations));   -- each row of a scan is compared with each of an array
     moment timestamptz;
 BEGIN
-    PERFORM FROM destination WHERE id = ANY (destinations) ORDER BY id FOR NO KEY UPDATE;
+    PERFORM FROM destination WHERE id = ANY (touched) ORDER BY id FOR NO KEY UPDATE;
     moment := clock_timestamp();
 
     RETURN QUERY
@@ -28,7 +29,7 @@ BEGIN
                     ELSE greatest(0, coalesce(extract(epoch FROM d.rate_next_at - moment), 0))::float8 END AS first_slot,
                gate_permits(d.send_window, d.concurrency, d.hold_until, d.rate_per_second, d.rate_next_at, d.paused_at, d.disabled_at,
                             d.in_flight, moment) AS permits
-        FROM destination d WHERE d.id = ANY (destinations)
+        FROM destination d WHERE d.id = ANY (touched)
     ), found AS MATERIALIZED (      -- by id alone: the state would lead the planner to an index of everything that is queued
         SELECT y.id, y.dispatch, y.destination_id, y.state, y.eligible_at FROM delivery y WHERE y.id = ANY (ids)
     ), asked AS MATERIALIZED (
@@ -64,7 +65,7 @@ BEGIN
         FROM (SELECT destination_id, count(*) FILTER (WHERE granted)::int AS granted,
                      count(*) FILTER (WHERE NOT granted)::int AS refused
               FROM moved GROUP BY destination_id) AS t
-        WHERE d.id = t.destination_id AND d.id = ANY (destinations)
+        WHERE d.id = t.destination_id AND d.id = ANY (touched)
     )
     SELECT m.id, m.dispatch, m.destination_id, m.version_no, m.attempts, m.budget_used, m.unauthorized_streak::int,
            extract(epoch FROM moment - m.aged_from)::float8, m.config_version, m.timeout_seconds, m.wait_seconds,

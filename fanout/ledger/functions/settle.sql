@@ -18,6 +18,7 @@ RETURNS TABLE (id bigint, settled boolean, destination_id int, permits_left int,
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET enable_nestloop = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
+    touched int[] := ARRAY(SELECT DISTINCT unnest(destinations));   -- each row of a scan is compared with each of an array
     moment timestamptz;
     any_ordered boolean;
     settled_ids bigint[];
@@ -26,7 +27,7 @@ DECLARE
     more boolean[];
 BEGIN
     SELECT bool_or(l.ordering <> 'any') INTO any_ordered
-    FROM (SELECT ordering FROM destination WHERE id = ANY (destinations) ORDER BY id FOR NO KEY UPDATE) AS l;
+    FROM (SELECT ordering FROM destination WHERE id = ANY (touched) ORDER BY id FOR NO KEY UPDATE) AS l;
     moment := clock_timestamp();
 
     WITH result AS MATERIALIZED (
@@ -59,7 +60,7 @@ BEGIN
                r.expired, settler, r.address, r.trace_id, r.error, r.excerpt
         FROM done r WHERE r.sent ORDER BY r.id
     ), gate AS MATERIALIZED (
-        SELECT * FROM destination WHERE id = ANY (destinations)
+        SELECT * FROM destination WHERE id = ANY (touched)
     ), told_of AS (
         SELECT r.*, r.sent AND (d.cut_at IS NULL OR r.leased_at > d.cut_at) AS fresh,
                r.sent AND NOT r.expired AND r.outcome NOT IN ('delivered', 'throttled') AS failure,
@@ -107,7 +108,7 @@ BEGIN
         CROSS JOIN LATERAL gate_after(b.send_window, b.concurrency, b.probation, b.hold_until, b.hold_why, b.cut_at, b.fail_streak,
                                       b.throttle_streak, t.successes, t.answers, t.failures, t.throttles, t.hold_seconds,
                                       t.throttled_plainly, moment, jitter) AS g
-        WHERE d.id = t.destination_id AND d.id = ANY (destinations)
+        WHERE d.id = t.destination_id AND d.id = ANY (touched)
         RETURNING d.id, gate_permits(d.send_window, d.concurrency, d.hold_until, d.rate_per_second, d.rate_next_at, d.paused_at,
                                      d.disabled_at, d.in_flight, moment) AS permits, d.wake_at IS NOT NULL AS more
     ), told AS (
@@ -139,7 +140,7 @@ BEGIN
         FROM (SELECT a.destination_id, count(*) AS n
               FROM late JOIN unnest(ids, destinations) AS a(id, destination_id) ON a.id = late.delivery_id
               GROUP BY a.destination_id) AS l
-        WHERE d.id = l.destination_id AND d.id = ANY (destinations);
+        WHERE d.id = l.destination_id AND d.id = ANY (touched);
     END IF;
     IF any_ordered THEN
         PERFORM arrange(array_agg(y.destination_id), array_agg(y.shipment_no)) FROM delivery y WHERE y.id = ANY (ids) AND y.ordered;
