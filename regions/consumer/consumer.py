@@ -48,6 +48,8 @@ from regions.policy import retry_policy
 BATCH = 200
 TURN = 2 * BATCH
 LINGER_SECONDS = 0.004
+STARTED_AT_ONCE = 16
+"""Between so many the event loop looks at what has come: the answers to them, and the ledger's to the next turn."""
 TAKE_SECONDS = 1.0
 PARK_CHECK_SECONDS = 0.25
 GRACE_SECONDS = 30.0
@@ -103,7 +105,7 @@ class Consumer:
         self._parking = Parking()
         self._versions = VersionCache()
         self._configs = ConfigCache()
-        self._flights: dict[asyncio.Task[Any], Flight] = {}
+        self._flights: dict[Flight, asyncio.Task[None]] = {}
         self._launches: set[asyncio.Task[None]] = set()
         self._quiet: dict[int, float] = {}
         self._pacing = Pacing()
@@ -280,10 +282,15 @@ class Consumer:
 
     # ------------------------------------------------------------------------------------------------ sending
 
-    async def _launch(self, leased: Sequence[tuple[Flight, Ticket]]) -> None:
-        """Read what the batch needs and is not in memory, then start every flight. Where that fails, nothing is sent."""
+    async def _launch(self, leased: list[tuple[Flight, Ticket]]) -> None:
+        """Read what the batch needs and is not in memory, then start every flight. Where that fails, nothing more is sent."""
         try:
             versions = await self._read([flight.lease for flight, _ in leased])
+            while leased:
+                for flight, ticket in leased[:STARTED_AT_ONCE]:
+                    self._start(flight, ticket, versions.get(flight.lease.version_no))
+                del leased[:STARTED_AT_ONCE]
+                await asyncio.sleep(0)
         except (asyncio.CancelledError, Exception) as error:
             for flight, ticket in leased:
                 self._land(flight.released(), ticket, flight)
@@ -291,14 +298,13 @@ class Consumer:
                 raise
             trouble = _log.warning if is_transient(error) else _log.exception
             trouble("could not read what to send", region=self._region, error=describe(error), size=len(leased))
+
+    def _start(self, flight: Flight, ticket: Ticket, version: Sendable | None) -> None:
+        prepared = self._configs.get(flight.lease.destination_id)
+        if version is None or prepared is None:  # rows that were removed under a lease
+            self._land(flight.payload_gone(), ticket, flight)
             return
-        for flight, ticket in leased:
-            version, prepared = versions.get(flight.lease.version_no), self._configs.get(flight.lease.destination_id)
-            if version is None or prepared is None:  # rows that were removed under a lease
-                self._land(flight.payload_gone(), ticket, flight)
-                continue
-            task = asyncio.create_task(self._fly(flight, version, prepared, ticket), name="flight")
-            self._flights[task] = flight
+        self._flights[flight] = asyncio.create_task(self._fly(flight, version, prepared, ticket), name="flight")
         self.figures.in_flight_peak = max(self.figures.in_flight_peak, len(self._flights))
 
     async def _read(self, leases: Sequence[Lease]) -> dict[int, Sendable]:
@@ -325,9 +331,7 @@ class Consumer:
                 self._land(flight.released(), ticket, flight)
             raise
         finally:
-            task = asyncio.current_task()
-            assert task is not None
-            del self._flights[task]
+            del self._flights[flight]
         if settlement.outcome is Outcome.THROTTLED:
             self._hush(settlement)
         self._land(settlement, ticket, flight)
@@ -360,10 +364,10 @@ class Consumer:
                 await self._lane.forget(lambda each: isinstance(each, Ticket))
         await self._let_land(hurry, ends_at)
         self._grounded = True
-        for flight in self._flights.values():
+        for flight in self._flights:
             flight.grounded = True
         await _cancelled(*self._launches)
-        await _cancelled(*self._flights)
+        await _cancelled(*self._flights.values())
         try:
             async with asyncio.timeout(HURRY_SECONDS if hurry.is_set() else CLOSE_SECONDS):
                 await self._lane.drained()
@@ -377,7 +381,7 @@ class Consumer:
             if left <= 0:
                 break
             await asyncio.wait(
-                {*self._flights, *self._launches, hurried}, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                {*self._flights.values(), *self._launches, hurried}, timeout=left, return_when=asyncio.FIRST_COMPLETED
             )
         hurried.cancel()
 

@@ -25,7 +25,7 @@ SEND_SECONDS_MIN = 0.5
 """With less time than this a send is not begun: the delivery is released."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Flight:
     """One leased delivery on its way. ``claimed_at`` is ``loop.time()`` from before the claim was sent, ``granted_at`` from after
     its answer: so the lease surely ends later than we think, and the slot of a rate surely began before.

@@ -154,8 +154,9 @@ async def test_a_retry_says_what_its_last_attempt_came_to(acme):
 @pytest.mark.parametrize(
     ("gate", "code"),
     [
-        ("in_flight = 4, queued = 2", Wait.WINDOW),
-        ("in_flight = 4, queued = 1", Wait.SCHEDULER),
+        ("in_flight = 4, queued = 4", Wait.WINDOW),
+        ("in_flight = 4, queued = 3, wake_at = NULL", Wait.WINDOW),
+        ("in_flight = 4, queued = 2, wake_at = NULL", Wait.SCHEDULER),
         ("send_window = 1, probation = true, in_flight = 1", Wait.WINDOW),
         ("rate_per_second = 0.5, rate_next_at = now() + interval '1 min'", Wait.RATE),
         ("rate_per_second = 0.5, rate_next_at = now() - interval '1 min'", Wait.SCHEDULER),

@@ -8,7 +8,7 @@ import pickle
 from ipaddress import ip_network
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fanout.model.problems import Invalid
@@ -213,6 +213,7 @@ def test_a_merge_patch_does_what_the_table_of_rfc_7396_says(target, patch, resul
     assert target == before
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(
     st.dictionaries(
         st.sampled_from([*FULL, "x"]),
