@@ -45,8 +45,9 @@ from regions.egress.sender import Sender
 from regions.lost_queue import LostQueue
 from regions.policy import retry_policy
 
-BATCH = 200
-TURN = 2 * BATCH
+TAKEN_AT_ONCE = 200
+TURN = 400
+"""So many results and claims at most go into one transaction."""
 LINGER_SECONDS = 0.004
 STARTED_AT_ONCE = 16
 """Between so many the event loop looks at what has come: the answers to them, and the ledger's to the next turn."""
@@ -157,7 +158,7 @@ class Consumer:
                     await _until_either(self._room.wait(), ended)
                     continue
                 try:
-                    messages = await _until_either(self._consuming.take(min(room, BATCH), TAKE_SECONDS), ended)
+                    messages = await _until_either(self._consuming.take(min(room, TAKEN_AT_ONCE), TAKE_SECONDS), ended)
                 except QueueRefused:
                     raise
                 except Exception as error:  # noqa: BLE001 - as in every loop of ours: a step that fails is not the end
@@ -287,9 +288,9 @@ class Consumer:
         try:
             versions = await self._read([flight.lease for flight, _ in leased])
             while leased:
-                for flight, ticket in leased[:STARTED_AT_ONCE]:
+                part, leased = leased[:STARTED_AT_ONCE], leased[STARTED_AT_ONCE:]
+                for flight, ticket in part:
                     self._start(flight, ticket, versions.get(flight.lease.version_no))
-                del leased[:STARTED_AT_ONCE]
                 await asyncio.sleep(0)
         except (asyncio.CancelledError, Exception) as error:
             for flight, ticket in leased:

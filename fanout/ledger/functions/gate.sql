@@ -13,7 +13,8 @@
 --   episode    results of attempts leased before the last cut neither cut again nor grow the window, and no result shortens a hold.
 --   giving up  a destination that has failed for five days without a success is disabled.
 
--- STABLE, all of them, because adding an interval to a time is: declared IMMUTABLE, they would be called and not inlined.
+-- STABLE, all of them, because adding an interval to a time is: declared IMMUTABLE, they would be called and not inlined. Nor are they
+-- inlined where an argument that is an expression stands twice in the body, and a call costs more than the rest of a row.
 
 -- How many requests may begin within the next second, by the rate alone.
 CREATE FUNCTION {schema}.gate_slots(rate_per_second real, rate_next_at timestamptz, moment timestamptz)
@@ -44,20 +45,19 @@ $$;
 
 -- How many more deliveries may be queued now.
 CREATE FUNCTION {schema}.gate_room(
-    send_window int, concurrency int, probation boolean, hold_until timestamptz, rate_per_second real, rate_next_at timestamptz,
-    in_flight int, queued int, moment timestamptz)
+    capacity int, hold_until timestamptz, rate_per_second real, rate_next_at timestamptz, in_flight int, queued int, moment timestamptz)
 RETURNS int LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN hold_until > moment THEN 0
-                ELSE greatest(0, least({schema}.gate_capacity(send_window, concurrency, probation) - in_flight - queued,
+                ELSE greatest(0, least(capacity - in_flight - queued,
                                        {schema}.gate_slots(rate_per_second, rate_next_at, moment) - queued)) END
 $$;
 
--- Is it time to look for more? Not for each place that becomes free: when half a window is. Then deliveries to one destination travel
--- together, and the row of their destination is written once for all of them. (TCP's cure for silly windows.) There is always a next
--- time: what is queued or leased meanwhile ends, and the last of it finds everything free.
-CREATE FUNCTION {schema}.gate_wants_more(send_window int, concurrency int, probation boolean, in_flight int, queued int)
+-- Is it time to look for more? Not for each place that becomes free: when a quarter of them is, which is half a window. Then deliveries to
+-- one destination travel together, and the row of their destination is written once for all of them. (TCP's cure for silly windows.)
+-- There is always a next time: what is queued or leased meanwhile ends, and the last of it finds everything free.
+CREATE FUNCTION {schema}.gate_wants_more(capacity int, in_flight int, queued int)
 RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT 2 * ({schema}.gate_capacity(send_window, concurrency, probation) - in_flight - queued) >= least(send_window, concurrency)
+    SELECT 4 * (in_flight + queued) <= 3 * capacity
 $$;
 
 -- How many more deliveries may be leased now: the exact limit of P6.

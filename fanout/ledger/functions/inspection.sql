@@ -130,11 +130,10 @@ LANGUAGE sql STABLE ROWS 50 SET search_path = {schema}, pg_temp AS $$
            extract(epoch FROM y.lease_until - m.now)::float8, extract(epoch FROM m.now - y.finished_at)::float8,
            extract(epoch FROM d.hold_until - m.now)::float8, extract(epoch FROM d.rate_next_at - m.now)::float8,
            extract(epoch FROM d.wake_at - m.now)::float8,
-           CASE WHEN d.wake_at <= m.now OR gate_wants_more(d.send_window, d.concurrency, d.probation, d.in_flight, d.queued)
-                THEN gate_room(d.send_window, d.concurrency, d.probation, d.hold_until, NULL, NULL, d.in_flight, d.queued, m.now)
+           CASE WHEN d.wake_at <= m.now OR gate_wants_more(g.capacity, d.in_flight, d.queued)
+                THEN gate_room(g.capacity, d.hold_until, NULL, NULL, d.in_flight, d.queued, m.now)
                 ELSE 0 END,
-           gate_room(d.send_window, d.concurrency, d.probation, d.hold_until, d.rate_per_second, d.rate_next_at, d.in_flight, d.queued,
-                     m.now),
+           gate_room(g.capacity, d.hold_until, d.rate_per_second, d.rate_next_at, d.in_flight, d.queued, m.now),
            gate_permits(d.send_window, d.concurrency, d.hold_until, d.rate_per_second, d.rate_next_at, d.paused_at, d.disabled_at,
                         d.in_flight, m.now),
            a.outcome::text, a.status, a.error
@@ -144,6 +143,7 @@ LANGUAGE sql STABLE ROWS 50 SET search_path = {schema}, pg_temp AS $$
     JOIN destination d ON d.id = y.destination_id
     LEFT JOIN attempt a ON a.delivery_id = y.id AND a.n = y.attempts
     CROSS JOIN (SELECT clock_timestamp() AS now) AS m
+    CROSS JOIN LATERAL (SELECT gate_capacity(d.send_window, d.concurrency, d.probation) AS capacity) AS g
     WHERE y.id = ANY (ids)
 $$;
 

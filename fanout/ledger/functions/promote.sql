@@ -44,8 +44,8 @@ BEGIN
 
     RETURN QUERY
     WITH gate AS MATERIALIZED (
-        SELECT d.id, d.ordering, gate_room(d.send_window, d.concurrency, d.probation, d.hold_until, d.rate_per_second, d.rate_next_at,
-                                           d.in_flight, d.queued, moment) AS room
+        SELECT d.id, d.ordering, gate_room(gate_capacity(d.send_window, d.concurrency, d.probation), d.hold_until, d.rate_per_second,
+                                           d.rate_next_at, d.in_flight, d.queued, moment) AS room
         FROM destination d WHERE d.id = ANY (picked)
     ), due AS MATERIALIZED (
         SELECT w.id, g.id AS destination_id

@@ -31,7 +31,7 @@ BEGIN
     moment := clock_timestamp();
 
     WITH result AS MATERIALIZED (
-        SELECT r.id, r.token, r.n, r.sent, r.outcome::attempt_outcome AS outcome, r.state::delivery_state AS state,
+        SELECT r.id, r.token, 'leased'::delivery_state AS held, r.n, r.sent, r.outcome::attempt_outcome AS outcome, r.state::delivery_state AS state,
                r.reason::death_reason AS reason, r.delay, r.counts, r.hold, r.expired, r.status, r.started_ms, r.duration_ms,
                r.config_version, r.retry_after, r.error, r.excerpt, r.address, r.trace_id
         FROM unnest(ids, tokens, attempts_n, sents, outcomes, states, reasons, delays, counts, holds, expireds, statuses,
@@ -50,7 +50,8 @@ BEGIN
             expired_streak = CASE WHEN r.expired THEN y.expired_streak + 1
                                   WHEN NOT r.sent OR r.outcome = 'throttled' THEN y.expired_streak ELSE 0 END
         FROM result r
-        WHERE y.id = ANY (ids) AND y.id = r.id AND y.state = 'leased' AND y.dispatch = r.token
+        -- by id alone: a state that the planner can see would lead it to the index of everything that is leased
+        WHERE y.id = ANY (ids) AND y.id = r.id AND y.state = r.held AND y.dispatch = r.token
         RETURNING y.destination_id, y.leased_at, r.*
     ), recorded AS (
         INSERT INTO attempt (delivery_id, n, token, outcome, status, started_at, duration_ms, config_version, retry_after_seconds,
@@ -101,7 +102,7 @@ BEGIN
                                ELSE 'five days of failures without a success' END,
             wake_at = CASE WHEN d.waiting + t.waiting = 0 THEN NULL
                            WHEN g.next_hold_until > moment
-                                OR gate_wants_more(g.next_window, b.concurrency, g.next_probation, d.in_flight - t.n, d.queued)
+                                OR gate_wants_more(gate_capacity(g.next_window, b.concurrency, g.next_probation), d.in_flight - t.n, d.queued)
                            THEN gate_opens_at(g.next_hold_until, d.rate_next_at, moment)
                            ELSE d.wake_at END
         FROM tally t JOIN gate b ON b.id = t.destination_id

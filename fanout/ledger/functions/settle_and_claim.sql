@@ -12,9 +12,11 @@ RETURNS TABLE (id bigint, destination_id int, permits_left int, settled boolean,
                config_version int, timeout_seconds float8, wait_seconds float8, lease_seconds float8)
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
 #variable_conflict use_column
+DECLARE
+    touched int[] := ARRAY(SELECT DISTINCT unnest(destinations || asked_destinations));
 BEGIN
     IF cardinality(ids) > 0 AND cardinality(asked_ids) > 0 THEN    -- both lock again, in the same order: what they would wait for is ours
-        PERFORM FROM destination d WHERE d.id = ANY (destinations || asked_destinations) ORDER BY d.id FOR NO KEY UPDATE;
+        PERFORM FROM destination d WHERE d.id = ANY (touched) ORDER BY d.id FOR NO KEY UPDATE;
     END IF;
     IF cardinality(ids) > 0 THEN
         RETURN QUERY
