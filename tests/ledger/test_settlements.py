@@ -8,6 +8,7 @@ import pytest
 from fanout.ledger.settlement import settle
 from fanout.ledger.sweeping import expired_leases
 from fanout.model.states import Outcome, Reason, State
+from services.plans import watching
 from services.region import released, result
 
 
@@ -129,3 +130,23 @@ async def test_batches_in_opposite_order_do_not_deadlock(region, database_url):
     finally:
         await first.close()
         await second.close()
+
+
+async def test_a_settlement_reads_only_its_own_rows_and_calls_nothing_for_each_of_them(region):
+    """Also where the statistics are of a time when nothing was leased. A function that is called for each row has a plan each time."""
+    for number in range(30):
+        await region.subscriber(f"d-{number}")
+    await region.arrive(*(region.announcement(f"s-{n}") for n in range(40)))
+    await region.execute("VACUUM (ANALYZE) {schema}.delivery")
+    leases = await region.leased(60)
+    plans, indexes = {}, set()
+    for count in (1, 30):
+        async with watching(region.connection) as watched:
+            await region.settle(*(result(leases.pop()) for _ in range(count)))
+        plans[count] = sum(
+            "step_taken" not in plan["Query Text"] for plan in watched.plans
+        )  # that is the tests' own trigger
+        indexes |= {node["Index Name"] for node in watched.nodes() if "Index Name" in node}
+    assert plans[30] == plans[1]
+    assert "delivery_pkey" in indexes
+    assert "delivery_leased" not in indexes
