@@ -1,9 +1,9 @@
 """The consumer of one region: take references, claim them, send, settle, and only then let go of the message (P4).
 
 ```
- take ──▶ parking ──▶ lane ──▶ flight, a task each ──▶ lane ──▶ message done
-             │         ▲                                │
-             └─────────┴── a permit becomes free ◀──────┘
+ take ──▶ parking ──▶ lane ──▶ flight ──▶ lane ──▶ message done
+             │         ▲                     │
+             └─────────┴─ a permit is free ◀─┘
 ```
 
 There is one lane: each of its turns settles what has come back and claims what can go, in one transaction. So a permit that a result
@@ -13,7 +13,7 @@ frees is used in the same moment, and claims and settlements, which lock the sam
 import asyncio
 import contextlib
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -33,14 +33,12 @@ from fanout.loops import Patience, run_steps
 from fanout.model.states import Outcome
 from fanout.settings import DeliveryTable, RegionSettings
 from fanout.transports.transport import Consuming, QueueRefused, QueueUnavailable
-from regions.consumer.caches import ConfigCache, Prepared, Sendable, VersionCache
-from regions.consumer.flight import Flight, fly
+from regions.consumer.caches import ConfigCache, Sendable, VersionCache
+from regions.consumer.flight import Flight
+from regions.consumer.flights import Flights
 from regions.consumer.lane import Lane
 from regions.consumer.marks import Marks
-from regions.consumer.pacing import Pacing
 from regions.consumer.parking import Parking, Ticket
-from regions.decisions.classification import AttemptResult
-from regions.decisions.retry import HOLD_SECONDS_MIN
 from regions.egress.sender import Sender
 from regions.lost_queue import LostQueue
 from regions.policy import retry_policy
@@ -78,9 +76,8 @@ class Figures:
 class _Landed(NamedTuple):
     """A flight that has ended, and what the ledger is to be told of it."""
 
-    settlement: Settlement
-    ticket: Ticket
     flight: Flight
+    settlement: Settlement
 
 
 class Consumer:
@@ -95,9 +92,8 @@ class Consumer:
         self._region = region.name
         self._margin_seconds = delivery.lease_margin_seconds
         self._in_flight_max = delivery.in_flight
-        self._policy = retry_policy(delivery)
         self._consuming = consuming
-        self._sender = sender
+        self._flights = Flights(sender, retry_policy(delivery), self._land)
         application = f"fanout consumer {region.name}"
         sisters: list[SteadyConnection] = []
         self._turning = SteadyConnection(region.url, application, sisters)
@@ -106,15 +102,11 @@ class Consumer:
         self._parking = Parking()
         self._versions = VersionCache()
         self._configs = ConfigCache()
-        self._flights: dict[Flight, asyncio.Task[None]] = {}
         self._launches: set[asyncio.Task[None]] = set()
-        self._quiet: dict[int, float] = {}
-        self._pacing = Pacing()
         self._held = 0
         """On the way to a claim, in flight, or on the way to be settled. What is parked takes no place from others."""
         self._room = asyncio.Event()
         self._closing = False
-        self._grounded = False
         self._marks = Marks(region, worker)
         self._lost_queue = LostQueue(self._reading, self._schema)
 
@@ -232,9 +224,9 @@ class Consumer:
         permits = {answer.destination_id: answer.permits_left for answer in settled}
         late = {answer.delivery_id for answer in settled if not answer.settled}
         self.figures.late += len(late)
-        self._marks.leave(((each.flight, each.settlement) for each in landed), late)
+        self._marks.leave(landed, late)
         for each in landed:
-            each.ticket.message.done()
+            each.flight.ticket.message.done()
         for destination, count in Counter(each.settlement.destination_id for each in landed).items():
             self._leave(destination, count, permits.get(destination))
 
@@ -244,17 +236,16 @@ class Consumer:
         by_delivery = {ticket.reference.delivery_id: ticket for ticket in tickets}
         for ticket in tickets:
             self._parking.answered(ticket.reference.destination_id)
-        leased: list[tuple[Flight, Ticket]] = []
+        leased: deque[Flight] = deque()
         for lease in leases:
             ticket = by_delivery.pop(lease.delivery_id)
-            promote = ticket.message.traceparent
-            leased.append((Flight(lease, asked_at, granted_at, self._margin_seconds, promote=promote), ticket))
+            leased.append(Flight(lease, ticket, asked_at, granted_at, self._margin_seconds))
             self._parking.learn(lease.destination_id, lease.permits_left)
         for ticket in by_delivery.values():
             self._let_go(ticket)
-        if self._grounded:  # too late: this worker sends no more
-            for flight, ticket in leased:
-                self._land(flight.released(), ticket, flight)
+        if self._flights.grounded:  # too late: this worker sends no more
+            for flight in leased:
+                self._land(flight, flight.released())
         elif leased:
             task = asyncio.create_task(self._launch(leased), name="launch")
             self._launches.add(task)
@@ -283,30 +274,30 @@ class Consumer:
 
     # ------------------------------------------------------------------------------------------------ sending
 
-    async def _launch(self, leased: list[tuple[Flight, Ticket]]) -> None:
+    async def _launch(self, leased: deque[Flight]) -> None:
         """Read what the batch needs and is not in memory, then start every flight. Where that fails, nothing more is sent."""
         try:
-            versions = await self._read([flight.lease for flight, _ in leased])
+            versions = await self._read([flight.lease for flight in leased])
             while leased:
-                part, leased = leased[:STARTED_AT_ONCE], leased[STARTED_AT_ONCE:]
-                for flight, ticket in part:
-                    self._start(flight, ticket, versions.get(flight.lease.version_no))
+                for _ in range(min(len(leased), STARTED_AT_ONCE)):
+                    flight = leased.popleft()
+                    self._start(flight, versions.get(flight.lease.version_no))
                 await asyncio.sleep(0)
         except (asyncio.CancelledError, Exception) as error:
-            for flight, ticket in leased:
-                self._land(flight.released(), ticket, flight)
+            for flight in leased:
+                self._land(flight, flight.released())
             if isinstance(error, asyncio.CancelledError):
                 raise
             trouble = _log.warning if is_transient(error) else _log.exception
             trouble("could not read what to send", region=self._region, error=describe(error), size=len(leased))
 
-    def _start(self, flight: Flight, ticket: Ticket, version: Sendable | None) -> None:
+    def _start(self, flight: Flight, version: Sendable | None) -> None:
         prepared = self._configs.get(flight.lease.destination_id)
         if version is None or prepared is None:  # rows that were removed under a lease
-            self._land(flight.payload_gone(), ticket, flight)
-            return
-        self._flights[flight] = asyncio.create_task(self._fly(flight, version, prepared, ticket), name="flight")
-        self.figures.in_flight_peak = max(self.figures.in_flight_peak, len(self._flights))
+            self._land(flight, flight.payload_gone())
+        else:
+            self._flights.start(flight, version, prepared)
+            self.figures.in_flight_peak = max(self.figures.in_flight_peak, len(self._flights))
 
     async def _read(self, leases: Sequence[Lease]) -> dict[int, Sendable]:
         """The versions of these leases; their configurations are in the cache afterwards."""
@@ -321,36 +312,12 @@ class Consumer:
                 versions[stored.version_no] = self._versions.put(stored)
         return versions
 
-    async def _fly(self, flight: Flight, version: Sendable, prepared: Prepared, ticket: Ticket) -> None:
-        try:
-            settlement = await fly(flight, version, prepared, self._sender, self._policy, self._quiet, self._pacing)
-        except asyncio.CancelledError:
-            if flight.written:
-                result = AttemptResult(Outcome.UNKNOWN, error="this worker stopped before the answer came")
-                self._land(flight.concluded(result, self._policy, prepared.config.config_version), ticket, flight)
-            else:
-                self._land(flight.released(), ticket, flight)
-            raise
-        finally:
-            del self._flights[flight]
-        if settlement.outcome is Outcome.THROTTLED:
-            self._hush(settlement)
-        self._land(settlement, ticket, flight)
-
-    def _hush(self, throttled: Settlement) -> None:
-        """The ledger holds the destination once the result is settled; what is leased already stays on the ground from now on."""
-        now = asyncio.get_running_loop().time()
-        for destination in [each for each, until in self._quiet.items() if until <= now]:
-            del self._quiet[destination]
-        until = now + (throttled.hold_seconds or HOLD_SECONDS_MIN)
-        self._quiet[throttled.destination_id] = max(until, self._quiet.get(throttled.destination_id, until))
-
-    def _land(self, settlement: Settlement, ticket: Ticket, flight: Flight) -> None:
+    def _land(self, flight: Flight, settlement: Settlement) -> None:
         if settlement.outcome is not None:
             self.figures.outcomes[settlement.outcome] = self.figures.outcomes.get(settlement.outcome, 0) + 1
         else:
             self.figures.released += 1
-        self._lane.put(_Landed(settlement, ticket, flight))
+        self._lane.put(_Landed(flight, settlement))
         if settlement.outcome is Outcome.DELIVERED and (follower := self._parking.follow(settlement.destination_id)):
             self._claim(follower)
 
@@ -364,11 +331,9 @@ class Consumer:
             async with asyncio.timeout(min(grace_seconds, CLOSE_SECONDS)):
                 await self._lane.forget(lambda each: isinstance(each, Ticket))
         await self._let_land(hurry, ends_at)
-        self._grounded = True
-        for flight in self._flights:
-            flight.grounded = True
+        self._flights.grounded = True
         await _cancelled(*self._launches)
-        await _cancelled(*self._flights.values())
+        self._flights.end()
         try:
             async with asyncio.timeout(HURRY_SECONDS if hurry.is_set() else CLOSE_SECONDS):
                 await self._lane.drained()
@@ -376,15 +341,17 @@ class Consumer:
             _log.warning("results not settled before the end; their leases will expire", region=self._region)
 
     async def _let_land(self, hurry: asyncio.Event, ends_at: float) -> None:
+        left = max(0.0, ends_at - asyncio.get_running_loop().time())
+        down = asyncio.create_task(self._all_down(), name="down")
         hurried = asyncio.create_task(hurry.wait(), name="hurry")
-        while (self._flights or self._launches) and not hurry.is_set():
-            left = ends_at - asyncio.get_running_loop().time()
-            if left <= 0:
-                break
-            await asyncio.wait(
-                {*self._flights.values(), *self._launches, hurried}, timeout=left, return_when=asyncio.FIRST_COMPLETED
-            )
-        hurried.cancel()
+        await asyncio.wait({down, hurried}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        await _cancelled(down, hurried)
+
+    async def _all_down(self) -> None:
+        while self._launches or self._flights:
+            if self._launches:
+                await asyncio.wait(self._launches)
+            await self._flights.all_down()
 
 
 def _name(item: Ticket | _Landed) -> tuple[bool, int]:

@@ -70,7 +70,7 @@ class Marks:
         return {
             "key": flight.key,
             "region": self._region,
-            "subscriber": flight.subscriber_id,
+            "subscriber": flight.prepared.config.subscriber_id if flight.prepared else "",
             "outcome": settlement.outcome,
             "state": settlement.state,
             "reason": settlement.reason,
@@ -92,13 +92,13 @@ class Marks:
 
         assert flight.trace is not None
         assert settlement.outcome is not None
-        target = flight.target
+        target = flight.prepared.target if flight.prepared else None
         return Attempted(
             key=flight.key,
             attempt=settlement.attempt,
             outcome=settlement.outcome,
             trace=flight.trace,
-            promote=TraceParent.parse(flight.promote),
+            promote=TraceParent.parse(flight.ticket.message.traceparent),
             claimed_ns=clock_ns + int(flight.claimed_at * 1e9),
             sent_ns=clock_ns + int(flight.started_at * 1e9),
             answered_ns=clock_ns + int(flight.ended_at * 1e9),

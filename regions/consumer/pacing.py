@@ -4,8 +4,6 @@ The ledger gives no two leases the same slot, over all consumers. A process that
 them in one breath: here each waits its interval behind the one that was really sent.
 """
 
-import asyncio
-
 
 class Pacing:
     """Of one consumer. Remembers one moment per destination that has a rate."""
@@ -13,16 +11,13 @@ class Pacing:
     def __init__(self) -> None:
         self._written: dict[int, float] = {}
 
-    async def turn(self, destination: int, slot_at: float, interval_seconds: float) -> None:
-        """Until it may go: its slot (``loop.time()``) has begun, and the one before it went an interval ago."""
-        loop = asyncio.get_running_loop()
-        while True:
-            now = loop.time()
-            earliest = max(slot_at, self._written.get(destination, 0.0) + interval_seconds)
-            if now >= earliest:
-                self._written[destination] = now
-                return
-            await asyncio.sleep(earliest - now)
+    def turn(self, destination: int, slot_at: float, interval_seconds: float, now: float) -> float | None:
+        """None: it goes now. Its slot (``loop.time()``) has begun, and the one before it went an interval ago. Else when to ask again."""
+        earliest = max(slot_at, self._written.get(destination, 0.0) + interval_seconds)
+        if now < earliest:
+            return earliest
+        self._written[destination] = now
+        return None
 
     def written(self, destination: int, now: float) -> None:
         """The request is being written only now: connecting took its time."""

@@ -1,4 +1,4 @@
-"""One connection to a subscriber: at most one request on it at a time, and one future and one timer for each."""
+"""One connection to a subscriber: at most one request on it at a time, and one timer for each."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import cast
 
 from regions.decisions.classification import Phase
 from regions.egress.errors import BadResponse, ConnectionBroken, DeadlineExceeded, EgressError, NotSent, describe
-from regions.egress.exchange import Origin
+from regions.egress.exchange import Origin, Outgoing
 from regions.egress.response import ResponseReader
 
 PIECE_BYTES = 64 * 1024
@@ -20,6 +20,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_body",
         "_deadline_passed",
+        "_ended",
         "_loop",
         "_lost",
         "_lost_because",
@@ -28,10 +29,9 @@ class Connection(asyncio.Protocol):
         "_paused",
         "_reader",
         "_sent",
+        "_timer",
         "_transport",
-        "_waiter",
         "address",
-        "first_byte_at",
         "idle_since",
         "origin",
         "used",
@@ -52,13 +52,13 @@ class Connection(asyncio.Protocol):
         self.used = 0
         """How many requests were begun on it."""
         self.idle_since = 0.0
-        self.first_byte_at: float | None = None
         self._loop = loop
         self._on_made = on_made
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._reader: ResponseReader | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._ended: Callable[[ResponseReader | EgressError], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._body = memoryview(b"")
         self._sent = 0
         self._paused = False
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """After ``exchange``: whether the next request may go on this connection."""
+        """After an exchange: whether the next request may go on this connection."""
         reader = self._reader
         return (
             reader is not None
@@ -94,44 +94,31 @@ class Connection(asyncio.Protocol):
         self.abort()
         self._lost = True
 
-    async def exchange(
-        self, head: bytes, body: bytes, deadline: float, may_write: Callable[[], bool] | None
-    ) -> ResponseReader:
-        """Write one request and read its response until it ends, breaks, is large enough, or ``deadline`` (loop time).
+    def begin(self, outgoing: Outgoing, ended: Callable[[ResponseReader | EgressError], None]) -> None:
+        """Write one request. ``ended`` is called once, later: when its response has ended, has broken or is large enough, or at the
+        deadline: with a reader that has a final status, or with ``BadResponse``, ``ConnectionBroken`` or ``DeadlineExceeded``.
 
-        Returns with a final status, or raises ``NotSent`` (nothing written, the connection stays usable), ``BadResponse``,
-        ``ConnectionBroken`` or ``DeadlineExceeded``. Cancelling closes the connection.
+        Raises ``NotSent`` (the connection stays usable), ``ConnectionBroken`` or ``DeadlineExceeded`` where nothing is written.
         """
         assert self._transport is not None
-        assert self._waiter is None
-        if may_write is not None and not may_write():
+        assert self._ended is None
+        if outgoing.may_write is not None and not outgoing.may_write():
             raise NotSent("the request may not be sent any more", address=self.address, reused=self.used > 0)
         if not self.usable:  # a new one that was closed, or spoken to, while it was handed over
             message = "the subscriber closed the connection before anything was written"
             raise ConnectionBroken(message, phase=Phase.CONNECT, written=False, address=self.address)
-        if deadline <= self._loop.time():
+        if outgoing.deadline <= self._loop.time():
             message = "the deadline passed before the request was written"
             raise DeadlineExceeded(message, phase=Phase.WRITE, address=self.address, reused=self.used > 0)
-        reader = self._reader = ResponseReader()
-        waiter = self._waiter = self._loop.create_future()
-        timer = self._loop.call_at(deadline, self._expire)
+        head, body = outgoing.head, outgoing.body
+        self._reader = ResponseReader()
         self.used += 1
-        self.first_byte_at = None
         room = max(PIECE_BYTES - len(head), 0)
         self._body, self._sent = memoryview(body), min(room, len(body))
         self._transport.write(head + body[:room])
         self._write_on_later()
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            self.abort()
-            raise
-        finally:
-            timer.cancel()
-            self._waiter = None
-        if reader.status is None:
-            raise self._error(reader)
-        return reader
+        self._timer = self._loop.call_at(outgoing.deadline, self._expire)
+        self._ended = ended  # last: what raises above was not begun
 
     def _error(self, reader: ResponseReader) -> EgressError:
         phase = Phase.RESPONSE if self._sent >= len(self._body) else Phase.WRITE
@@ -158,7 +145,7 @@ class Connection(asyncio.Protocol):
 
     def _write_on(self) -> None:
         """Write the next piece of a large body, if the socket takes it and nothing has ended the exchange."""
-        if self._paused or self._sent >= len(self._body) or self._waiter is None or self._waiter.done():
+        if self._paused or self._sent >= len(self._body) or self._ended is None:
             return
         piece = self._body[self._sent : self._sent + PIECE_BYTES]
         self._sent += len(piece)
@@ -173,10 +160,12 @@ class Connection(asyncio.Protocol):
             self._loop.call_later(0, self._write_on)
 
     def _finish(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-        if not self.reusable:
-            self.abort()
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            assert self._timer is not None
+            assert self._reader is not None
+            self._timer.cancel()
+            ended(self._error(self._reader) if self._reader.status is None else self._reader)
 
     def _expire(self) -> None:
         self._deadline_passed = True
@@ -193,13 +182,11 @@ class Connection(asyncio.Protocol):
         self._on_made(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._waiter is None or self._waiter.done():  # nobody asked: whatever it is, it answers no request of ours
+        if self._ended is None:  # nobody asked: whatever it is, it answers no request of ours
             self.abort()
             return
         reader = self._reader
         assert reader is not None
-        if not reader.started:
-            self.first_byte_at = self._loop.time()
         if reader.feed(data):
             self._finish()
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from regions.egress.errors import EgressError
+
 
 class Origin(NamedTuple):
     """What connections are kept apart by. ``host`` is an A-label name or an address, without brackets."""
@@ -28,7 +30,7 @@ class Outgoing:
     deadline: float
     """When everything must be over, in seconds of ``loop.time()``: resolving, connecting, TLS, writing and reading."""
     may_write: Callable[[], bool] | None = None
-    """Called in the very step that writes the first byte; False raises ``NotSent``."""
+    """Called in the very step that writes the first byte; False ends it with ``NotSent``."""
 
 
 @dataclass(slots=True, repr=False)
@@ -42,14 +44,27 @@ class Answered:
     address: str | None = None
     """The address that was connected to, where the client tells."""
     reused: bool = False
-    connect_ms: float = 0.0
-    first_byte_ms: float = 0.0
-    total_ms: float = 0.0
+    """Whether the connection had carried another request before."""
+
+
+Ended = Callable[[Answered | EgressError], None]
+"""What is told how an exchange ended, once. It must not raise."""
+
+
+class Underway(Protocol):
+    """An exchange that has begun."""
+
+    def cancel(self) -> object:
+        """Close its connection, whatever was written. ``ended`` may still be told of that."""
+        ...
 
 
 class Exchange(Protocol):
-    """A client: sends once, follows nothing, never retries."""
+    """A client: sends once, follows nothing, never retries.
 
-    async def exchange(self, outgoing: Outgoing) -> Answered:
-        """Ends at ``outgoing.deadline`` at the latest. Raises only ``EgressError`` and, when cancelled, ``CancelledError``."""
+    It calls back instead of being awaited: a task for each request, and a future for its answer, would cost as much as the request.
+    """
+
+    def begin(self, outgoing: Outgoing, ended: Ended) -> Underway:
+        """Returns at once, and raises nothing. ``ended`` is called later, at ``outgoing.deadline`` at the latest."""
         ...

@@ -9,8 +9,8 @@ import contextlib
 import httpx2
 
 from regions.decisions.classification import Phase
-from regions.egress.errors import EgressError
-from regions.egress.exchange import Answered, Outgoing
+from regions.egress.errors import EgressError, NotSent
+from regions.egress.exchange import Answered, Ended, Outgoing, Underway
 from regions.egress.response import BODY_BYTES_MAX
 
 _NOT_WRITTEN: dict[type[Exception], Phase] = {
@@ -30,8 +30,28 @@ class OverHttpx:
     def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
         self._transport = transport
 
-    async def exchange(self, outgoing: Outgoing) -> Answered:
-        """As promised there. Messages of exceptions that are not ours are never shown: they may quote headers."""
+    def begin(self, outgoing: Outgoing, ended: Ended) -> Underway:
+        """As promised there, in a task."""
+
+        def told(task: "asyncio.Task[Answered]") -> None:
+            if task.cancelled():
+                ended(EgressError("the attempt was cancelled", phase=Phase.RESPONSE, written=True))
+            elif (error := task.exception()) is None:
+                ended(task.result())
+            elif isinstance(error, EgressError):
+                ended(error)
+            else:
+                message = f"the attempt failed: {type(error).__name__}"
+                ended(EgressError(message, phase=Phase.RESPONSE, written=True))
+
+        task = asyncio.create_task(self._exchange(outgoing), name="exchange")
+        task.add_done_callback(told)
+        return task
+
+    async def _exchange(self, outgoing: Outgoing) -> Answered:
+        """Messages of exceptions that are not ours are never shown: they may quote headers."""
+        if outgoing.may_write is not None and not outgoing.may_write():
+            raise NotSent("the request may not be sent any more")
         try:
             request = _request(outgoing)
             async with asyncio.timeout_at(outgoing.deadline):

@@ -1,5 +1,6 @@
-"""One attempt, from a request to a result: the boundary at which every exception becomes a recorded outcome."""
+"""One attempt, from a request to a result: the boundary at which everything that can happen becomes a recorded outcome."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from regions.decisions.classification import (
@@ -11,7 +12,7 @@ from regions.decisions.classification import (
     delivered,
 )
 from regions.egress.errors import EgressError, NotSent
-from regions.egress.exchange import Exchange, Outgoing
+from regions.egress.exchange import Answered, Exchange, Outgoing, Underway
 
 
 class Sender:
@@ -20,23 +21,35 @@ class Sender:
     def __init__(self, client: Exchange) -> None:
         self._client = client
 
-    async def send(self, outgoing: Outgoing, *, retry_statuses: frozenset[int] | None) -> AttemptResult | None:
-        """The result of one attempt, or None: ``may_write`` said no, nothing was sent, the delivery is to be released.
-
-        Raises nothing but ``CancelledError``. Ends at the deadline at the latest.
+    def send(
+        self,
+        outgoing: Outgoing,
+        *,
+        retry_statuses: frozenset[int] | None,
+        ended: Callable[[AttemptResult | None], None],
+    ) -> Underway:
+        """Returns at once. ``ended`` is called later, at the deadline at the latest, with the result of this attempt; or with None:
+        ``may_write`` said no, nothing was sent, the delivery is to be released.
         """
-        try:
-            answer = await self._client.exchange(outgoing)
-        except NotSent:
-            return None
-        except EgressError as error:
-            return classify_failure(error.failure())
-        except Exception as error:  # noqa: BLE001 - the boundary: whatever happens in an attempt is its outcome
-            return classify_failure(
-                Failure(f"the attempt failed: {type(error).__name__}", Phase.RESPONSE, written=True)
-            )
+
+        def told(answer: Answered | EgressError) -> None:
+            ended(_result(answer, retry_statuses))
+
+        return self._client.begin(outgoing, told)
+
+
+def _result(answer: Answered | EgressError, retry_statuses: frozenset[int] | None) -> AttemptResult | None:
+    if isinstance(answer, Answered):
         if 200 <= answer.status <= 299:  # noqa: PLR2004 - the class of RFC 9110
             return delivered(answer.status, answer.body, answer.address)
+        return _judged(answer, retry_statuses)
+    return None if isinstance(answer, NotSent) else classify_failure(answer.failure())
+
+
+def _judged(answer: Answered, retry_statuses: frozenset[int] | None) -> AttemptResult:
+    try:
         return classify_response(
             answer.status, answer.headers, answer.body, retry_statuses, datetime.now(UTC), address=answer.address
         )
+    except Exception as error:  # noqa: BLE001 - whatever a response does to us, its attempt has an outcome
+        return classify_failure(Failure(f"the attempt failed: {type(error).__name__}", Phase.RESPONSE, written=True))

@@ -11,10 +11,11 @@ from typing import Final
 from regions.decisions.classification import Phase
 from regions.egress.connection import Connection
 from regions.egress.errors import DeadlineExceeded, EgressError, connect_error, describe, tls_error
-from regions.egress.exchange import Answered, Origin, Outgoing
+from regions.egress.exchange import Answered, Ended, Origin, Outgoing, Underway
 from regions.egress.guard import Address, AddressGuard, read_literal
 from regions.egress.pool import IdlePool
 from regions.egress.resolver import Resolver
+from regions.egress.response import ResponseReader
 from regions.egress.tls import tls_context
 
 CLOSE_SECONDS_MAX = 1.0
@@ -22,10 +23,28 @@ CLOSE_SECONDS_MAX = 1.0
 _CLOSING: Final = "this process is closing its connections"
 
 
-class WireTransport:
-    """An ``Exchange``: sends one request and returns one response that is already read (at most 16 KiB of it).
+class _Underway:
+    """One exchange: on the way to a connection, or on it."""
 
-    When cancelled, the connection is closed, and no other request suffers. The number of requests at once is the caller's to
+    __slots__ = ("cancelled", "connecting", "connection", "ended", "outgoing")
+
+    def __init__(self, outgoing: Outgoing, ended: Ended) -> None:
+        self.outgoing = outgoing
+        self.ended = ended
+        self.connecting: asyncio.Task[None] | None = None
+        self.connection: Connection | None = None
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if self.connection is not None:
+            self.connection.abort()
+        elif self.connecting is not None:
+            self.connecting.cancel()
+
+
+class WireTransport:
+    """An ``Exchange``: of a response at most 16 KiB are read. When one is cancelled, no other request suffers. The number of requests at once is the caller's to
     limit: there is a connection for each, and idle ones are bounded.
     """
 
@@ -50,6 +69,7 @@ class WireTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._all_lost: asyncio.Event = asyncio.Event()
+        self._boarded: list[_Underway] = []
 
     @property
     def open_connections(self) -> int:
@@ -60,43 +80,86 @@ class WireTransport:
     def idle_connections(self) -> int:
         return 0 if self._pool is None else len(self._pool)
 
-    async def exchange(self, outgoing: Outgoing) -> Answered:
-        """Raises only ``EgressError`` and, when cancelled, ``CancelledError``."""
-        pool = self._pool if self._pool is not None and not self._closed else self._start()
-        assert self._loop is not None
-        started = self._loop.time()
-        connection: Connection | None = None
-        used_before = 0
+    def begin(self, outgoing: Outgoing, ended: Ended) -> Underway:
+        """As promised there; where this transport was closed it ends with an ``EgressError``."""
+        underway = _Underway(outgoing, ended)
+        self._provide(underway)
+        return underway
+
+    def _provide(self, underway: "_Underway") -> None:
+        """A connection: one that idles, at once, else a new one, when it stands."""
+        if self._closed:
+            asyncio.get_running_loop().call_soon(underway.ended, EgressError(_CLOSING))
+            return
+        pool = self._pool or self._start()
+        if (connection := pool.take(underway.outgoing.origin)) is not None:
+            self._board(underway, connection)
+        else:
+            assert self._loop is not None
+            underway.connecting = self._loop.create_task(self._reach(underway), name="connect")
+
+    async def _reach(self, underway: "_Underway") -> None:
         try:
-            connection = pool.take(outgoing.origin) or await self._connect(outgoing.origin, outgoing.deadline)
-            connected = self._loop.time()
-            used_before = connection.used
-            reader = await connection.exchange(outgoing.head, outgoing.body, outgoing.deadline, outgoing.may_write)
-        except EgressError:
-            raise
-        except Exception as error:  # a class nobody expected: what counts is whether the subscriber may have got it
-            written = connection is not None and connection.used > used_before
+            connection = await self._connect(underway.outgoing.origin, underway.outgoing.deadline)
+        except EgressError as error:
+            underway.ended(error)
+        except Exception as error:  # noqa: BLE001 - a class nobody expected; what counts is that nothing was written
+            underway.ended(EgressError(f"unexpected {describe(error)}", phase=Phase.CONNECT))
+        else:
+            self._board(underway, connection)
+
+    def _board(self, underway: "_Underway", connection: Connection) -> None:
+        """What has a connection is written at the end of this step of the event loop, all of it in one go: whoever receives them is
+        woken for the first and still awake for the others. To wake a process costs more than to write to it.
+        """
+        underway.connection = connection
+        self._boarded.append(underway)
+        if len(self._boarded) == 1:
+            assert self._loop is not None
+            self._loop.call_soon(self._depart)
+
+    def _depart(self) -> None:
+        boarded, self._boarded = self._boarded, []
+        for underway in boarded:
+            connection = underway.connection
+            assert connection is not None
+            if underway.cancelled:
+                self._keep(connection)
+            elif connection.used and not connection.usable:  # it was closed while it waited here
+                self._provide(underway)
+            else:
+                self._write(underway, connection)
+
+    def _write(self, underway: "_Underway", connection: Connection) -> None:
+        used_before = connection.used
+
+        def ended(result: ResponseReader | EgressError) -> None:
+            self._keep(connection)
+            if isinstance(result, EgressError):
+                underway.ended(result)
+                return
+            assert result.status is not None
+            body = bytes(result.body)
+            underway.ended(Answered(result.status, result.headers, body, connection.address, used_before > 0))
+
+        try:
+            connection.begin(underway.outgoing, ended)
+        except EgressError as error:
+            ended(error)
+        except Exception as error:  # noqa: BLE001 - the others that have boarded must not suffer
+            written = connection.used > used_before
             phase = Phase.RESPONSE if written else Phase.CONNECT
-            raise EgressError(f"unexpected {describe(error)}", phase=phase, written=written) from error
-        finally:
-            if connection is not None:
-                untouched = connection.used == used_before and connection.usable
-                if (untouched or connection.reusable) and not self._closed:
-                    pool.put(connection)
-                else:
-                    connection.abort()
-        ended = self._loop.time()
-        assert reader.status is not None
-        return Answered(
-            reader.status,
-            reader.headers,
-            bytes(reader.body),
-            connection.address,
-            used_before > 0,
-            (connected - started) * 1e3,
-            ((connection.first_byte_at or ended) - started) * 1e3,
-            (ended - started) * 1e3,
-        )
+            connection.abort()
+            ended(EgressError(f"unexpected {describe(error)}", phase=phase, written=written))
+
+    def _keep(self, connection: Connection) -> None:
+        """For the next request, if it is good for one."""
+        fresh = connection.used == 0 and connection.usable
+        if (fresh or connection.reusable) and not self._closed:
+            assert self._pool is not None
+            self._pool.put(connection)
+        else:
+            connection.abort()
 
     async def aclose(self) -> None:
         """Close every connection; requests in flight fail as broken. Returns when the sockets are closed, in 1 s at the most."""

@@ -10,7 +10,8 @@ import uvloop
 
 from fanout.signing import webhook_id
 from regions.decisions.classification import AttemptResult, classify_failure
-from regions.egress.errors import ForbiddenDestination
+from regions.egress.errors import EgressError, ForbiddenDestination
+from regions.egress.exchange import Answered, Exchange, Outgoing
 from regions.egress.request import Target, build_request, version_lines
 from regions.egress.sender import Sender
 from regions.egress.transport import WireTransport
@@ -39,6 +40,37 @@ class Send(Protocol):
         may_write: Callable[[], bool] | None = None,
         transport: WireTransport | None = None,
     ) -> Awaitable[AttemptResult | None]: ...
+
+
+async def exchange(client: Exchange, outgoing: Outgoing) -> Answered:
+    """One exchange, awaited: its answer, or its error raised. To cancel it is to cancel the exchange."""
+    told: asyncio.Future[Answered | EgressError] = asyncio.get_running_loop().create_future()
+    underway = client.begin(outgoing, lambda end: None if told.cancelled() else told.set_result(end))
+    try:
+        end = await told
+    except asyncio.CancelledError:
+        underway.cancel()
+        raise
+    if isinstance(end, EgressError):
+        raise end
+    return end
+
+
+async def result_of(
+    client: Exchange, outgoing: Outgoing, retry_statuses: frozenset[int] | None
+) -> AttemptResult | None:
+    """One attempt through the sender, awaited."""
+    told: asyncio.Future[AttemptResult | None] = asyncio.get_running_loop().create_future()
+    underway = Sender(client).send(
+        outgoing,
+        retry_statuses=retry_statuses,
+        ended=lambda result: None if told.cancelled() else told.set_result(result),
+    )
+    try:
+        return await told
+    finally:
+        if told.cancelled():
+            underway.cancel()
 
 
 @pytest.fixture
@@ -88,6 +120,6 @@ def send(transport: WireTransport) -> Send:
             deadline=asyncio.get_running_loop().time() + seconds,
             may_write=may_write,
         )
-        return await Sender(transport or default).send(request, retry_statuses=retry_statuses)
+        return await result_of(transport or default, request, retry_statuses)
 
     return send_one

@@ -14,10 +14,9 @@ from regions.egress.errors import EgressError, describe
 from regions.egress.exchange import Outgoing
 from regions.egress.over_httpx import OverHttpx
 from regions.egress.request import Target
-from regions.egress.sender import Sender
 from regions.egress.transport import WireTransport
 
-from .conftest import Send
+from .conftest import Send, result_of
 from .hostile import OK, answer, receiver
 
 SECRET = "whsec_topsecret"
@@ -43,7 +42,7 @@ async def attempt(act: Callable[[], object], seconds: float = 0.2) -> AttemptRes
     target = Target("https://a.example/", [b"k"], [("X-Key", SECRET)])
     deadline = asyncio.get_running_loop().time() + seconds
     request = Outgoing(target.endpoint, target.origin, target.first + target.last, b"{}", deadline)
-    return await Sender(OverHttpx(Scripted(act))).send(request, retry_statuses=None)
+    return await result_of(OverHttpx(Scripted(act)), request, None)
 
 
 @pytest.mark.parametrize(

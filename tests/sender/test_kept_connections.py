@@ -13,7 +13,7 @@ from regions.egress.exchange import Answered, Outgoing
 from regions.egress.request import Target
 from regions.egress.transport import WireTransport
 
-from .conftest import LOOPBACK, Send
+from .conftest import LOOPBACK, Send, exchange
 from .hostile import OK, Close, Got, Wire, answer, receiver
 
 
@@ -31,14 +31,12 @@ async def test_one_connection_serves_many_requests_in_a_row(send: Send, transpor
     assert {result and result.outcome for result in results} == {Outcome.DELIVERED}
 
 
-async def test_the_response_tells_address_reuse_and_timings(transport: WireTransport) -> None:
+async def test_the_response_tells_address_and_reuse(transport: WireTransport) -> None:
     async with receiver(answer(OK)) as there:
-        first = await transport.exchange(post(there.url()))
-        second = await transport.exchange(post(there.url()))
+        first = await exchange(transport, post(there.url()))
+        second = await exchange(transport, post(there.url()))
     assert (first.address, first.reused) == ("127.0.0.1", False)
     assert second.reused is True
-    for each in (first, second):
-        assert 0 <= each.connect_ms <= each.first_byte_ms <= each.total_ms < 5000
     assert first.body == b"ok"
 
 
@@ -112,7 +110,7 @@ async def test_bytes_nobody_asked_for_close_an_idle_connection(send: Send, trans
 async def test_an_idle_connection_is_closed_after_its_time() -> None:
     transport = WireTransport(allow_networks=LOOPBACK, idle_seconds=0.1)
     async with receiver(answer(OK)) as there:
-        await transport.exchange(post(there.url()))
+        await exchange(transport, post(there.url()))
         assert there.open == 1
         await there.until(lambda: there.open == 0)
     assert transport.open_connections == 0
@@ -128,7 +126,7 @@ async def test_idle_connections_are_bounded_per_origin_and_in_total() -> None:
 
     async with receiver(slow) as one, receiver(slow) as two:
         for there, idle in ((one, 2), (two, 3)):
-            await asyncio.gather(*[transport.exchange(post(there.url())) for _ in range(6)])
+            await asyncio.gather(*[exchange(transport, post(there.url())) for _ in range(6)])
             assert transport.idle_connections == idle
         await one.until(lambda: one.open == 1)  # the oldest of the first had to go
         await two.until(lambda: two.open == 2)
@@ -145,7 +143,7 @@ async def test_a_request_that_may_not_be_written_is_not_sent_and_costs_no_connec
         result = await send(there.url(), may_write=lambda: True)
         assert await send(there.url(), may_write=lambda: False) is None
         with pytest.raises(NotSent) as refused:
-            await transport.exchange(post(there.url(), may_write=lambda: False))
+            await exchange(transport, post(there.url(), may_write=lambda: False))
         assert not refused.value.written
         assert (there.connections, len(there.got)) == (1, 1)
     assert result is not None
@@ -180,7 +178,7 @@ async def test_a_storm_of_cancellations_leaves_the_transport_healthy(transport: 
         async def one() -> None:
             try:
                 async with asyncio.timeout(dice.uniform(0, 0.012)):
-                    await transport.exchange(post(there.url()))
+                    await exchange(transport, post(there.url()))
             except (TimeoutError, ConnectionBroken):
                 pass
 
@@ -192,7 +190,7 @@ async def test_a_storm_of_cancellations_leaves_the_transport_healthy(transport: 
         await there.until(lambda: there.open == transport.idle_connections)
         assert transport.open_connections == transport.idle_connections
         answers = await asyncio.gather(
-            *[transport.exchange(post(there.url())) for _ in range(20)], return_exceptions=True
+            *[exchange(transport, post(there.url())) for _ in range(20)], return_exceptions=True
         )
         assert all(
             isinstance(each, Answered) or (isinstance(each, ConnectionBroken) and each.reused) for each in answers
@@ -205,7 +203,7 @@ async def test_cancelling_in_the_tls_handshake_closes_the_socket(transport: Wire
         await wire.gone()
 
     async with receiver(answer(OK), on_connect=silent) as there:
-        request = asyncio.create_task(transport.exchange(post(f"https://127.0.0.1:{there.port}/")))
+        request = asyncio.create_task(exchange(transport, post(f"https://127.0.0.1:{there.port}/")))
         await there.until(lambda: there.open == 1)
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -222,13 +220,13 @@ async def test_closing_ends_requests_in_flight_as_broken_and_refuses_new_ones() 
         await wire.gone()
 
     async with receiver(never) as there:
-        request = asyncio.create_task(transport.exchange(post(there.url())))
+        request = asyncio.create_task(exchange(transport, post(there.url())))
         await there.until(lambda: len(there.got) == 1)
         await transport.aclose()
         with pytest.raises(ConnectionBroken):
             await request
         with pytest.raises(EgressError, match="closing") as refused:
-            await transport.exchange(post(there.url()))
+            await exchange(transport, post(there.url()))
         assert not refused.value.written
     assert transport.open_connections == 0
     await transport.aclose()
