@@ -193,7 +193,6 @@ class Scheduler:
             token=lease.token,
             destination_id=lease.destination_id,
             attempt=lease.attempt,
-            sent=True,
             outcome=Outcome.UNKNOWN,
             state=fate.state,
             reason=fate.reason,

@@ -26,7 +26,7 @@ async def settle_and_claim(
         schema.sql(
             "SELECT id, destination_id, permits_left, settled, more_waits, token, version_no, attempt, budget_used, unauthorized_streak, "
             "age_seconds, config_version, timeout_seconds, wait_seconds, lease_seconds FROM {schema}.settle_and_claim("
-            "$1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24,$25,$26,$27)"
+            "$1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28)"
         ),
         *columns_of_settlements(settlements),
         *columns_of_references(references),

@@ -354,11 +354,9 @@ class Consumer:
             await self._flights.all_down()
 
 
-def _name(item: Ticket | _Landed) -> tuple[bool, int]:
+def _name(item: Ticket | _Landed) -> int:
     """A delivery may be settled and, as another reference, asked for in one turn."""
-    if isinstance(item, Ticket):
-        return False, item.reference.delivery_id
-    return True, item.settlement.delivery_id
+    return -item.settlement.delivery_id if isinstance(item, _Landed) else item.reference.delivery_id
 
 
 async def _cancelled(*tasks: "asyncio.Task[Any]") -> None:

@@ -1,6 +1,5 @@
 """One attempt as a value, from a lease to a settlement."""
 
-import asyncio
 import random
 from dataclasses import dataclass
 
@@ -49,10 +48,10 @@ class Flight:
     def payload_gone(self) -> Settlement:
         return unsent(self.lease, State.DEAD, Reason.PAYLOAD_GONE)
 
-    def concluded(self, result: AttemptResult, policy: RetryPolicy) -> Settlement:
+    def concluded(self, result: AttemptResult, policy: RetryPolicy, now: float) -> Settlement:
         """What the ledger is told: the outcome, and what it does to the delivery and to its destination."""
         lease = self.lease
-        self.ended_at = now = asyncio.get_running_loop().time()
+        self.ended_at = now
         history = History(
             budget_used=lease.budget_used,
             unauthorized_streak=lease.unauthorized_streak,
@@ -72,7 +71,6 @@ class Flight:
             token=lease.token,
             destination_id=lease.destination_id,
             attempt=lease.attempt,
-            sent=True,
             outcome=result.outcome,
             state=fate.state,
             reason=fate.reason,

@@ -34,6 +34,7 @@ class Flights:
     def __init__(self, sender: Sender, policy: RetryPolicy, landed: Callable[[Flight, Settlement], None]) -> None:
         self.grounded = False
         """No request may be begun any more: this worker is stopping."""
+        self._loop = asyncio.get_running_loop()
         self._sender = sender
         self._policy = policy
         self._landed = landed
@@ -59,9 +60,9 @@ class Flights:
         flight.key = key = delivery_key(stored.shipment_id, config.subscriber_id, stored.version)
         flight.trace = trace_of_attempt(version.published, key, flight.lease.attempt, sampled=version.sampled)
         if prepared.target is None or version.why:
-            flight.started_at = asyncio.get_running_loop().time()
+            flight.started_at = self._loop.time()
             result = AttemptResult(Outcome.FORBIDDEN, error=prepared.why or version.why)
-            self._landed(flight, flight.concluded(result, self._policy))
+            self._landed(flight, flight.concluded(result, self._policy, self._loop.time()))
             return
         self._aloft[flight] = None
         self._down.clear()
@@ -83,13 +84,12 @@ class Flights:
 
     def _send_in_turn(self, flight: Flight, version: Sendable, interval_seconds: float) -> None:
         """Where there is a rate: at its slot, and not too close behind the one before."""
-        loop = asyncio.get_running_loop()
         destination, slot_at = flight.lease.destination_id, flight.granted_at + flight.lease.wait_seconds
-        goes_at = self._pacing.turn(destination, slot_at, interval_seconds, loop.time())
+        goes_at = self._pacing.turn(destination, slot_at, interval_seconds, self._loop.time())
         if goes_at is None:
             self._send(flight, version)
         else:
-            self._aloft[flight] = loop.call_at(goes_at, self._send_in_turn, flight, version, interval_seconds)
+            self._aloft[flight] = self._loop.call_at(goes_at, self._send_in_turn, flight, version, interval_seconds)
 
     def _send(self, flight: Flight, version: Sendable) -> None:
         lease, prepared, trace = flight.lease, flight.prepared, flight.trace
@@ -97,7 +97,7 @@ class Flights:
         assert prepared.target is not None
         assert trace is not None
         assert version.stored.payload is not None
-        flight.started_at = now = asyncio.get_running_loop().time()
+        flight.started_at = now = self._loop.time()
         deadline = min(now + lease.timeout_seconds, flight.closes_at)
         if deadline - now < SEND_SECONDS_MIN:
             self._ended(flight, None)
@@ -127,7 +127,7 @@ class Flights:
 
     def _may_write(self, flight: Flight, deadline: float) -> bool:
         """Asked in the very step that writes the first byte."""
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         destination = flight.lease.destination_id
         flight.written = not self.grounded and now < deadline and self._quiet.get(destination, now) <= now
         if flight.written:
@@ -144,14 +144,14 @@ class Flights:
         if result is None:
             self._landed(flight, flight.released())
             return
-        settlement = flight.concluded(result, self._policy)
+        settlement = flight.concluded(result, self._policy, self._loop.time())
         if result.outcome is Outcome.THROTTLED:
             self._hush(settlement)
         self._landed(flight, settlement)
 
     def _hush(self, throttled: Settlement) -> None:
         """The ledger holds the destination once the result is settled; what is leased already stays on the ground from now on."""
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         for destination in [each for each, until in self._quiet.items() if until <= now]:
             del self._quiet[destination]
         until = now + (throttled.hold_seconds or HOLD_SECONDS_MIN)

@@ -31,26 +31,32 @@ class IdlePool:
     def take(self, origin: Origin) -> Connection | None:
         """A connection that is open as far as anyone can tell."""
         waiting = self._by_origin.get(origin)
+        if waiting is None:
+            return None
         oldest_allowed = self._loop.time() - self._idle_seconds
-        while waiting:
-            connection = waiting[-1]
-            self.remove(connection)
+        found = None
+        while waiting and found is None:
+            connection = waiting.pop()
+            del self._by_age[connection]
             if connection.usable and connection.idle_since > oldest_allowed:
-                return connection
-            connection.abort()
-        return None
+                found = connection
+            else:
+                connection.abort()
+        if not waiting:
+            del self._by_origin[origin]
+        return found
 
     def put(self, connection: Connection) -> None:
         if self._per_origin_max < 1 or self._total_max < 1:
             connection.abort()
             return
-        waiting = self._by_origin.setdefault(connection.origin, deque())
-        if len(waiting) >= self._per_origin_max:
+        waiting = self._by_origin.get(connection.origin)
+        if waiting is not None and len(waiting) >= self._per_origin_max:
             self._close(waiting[0])
         elif len(self._by_age) >= self._total_max:
             self._close(next(iter(self._by_age)))
         connection.idle_since = self._loop.time()
-        self._by_origin.setdefault(connection.origin, waiting).append(connection)
+        self._by_origin.setdefault(connection.origin, deque()).append(connection)
         self._by_age[connection] = None
         if self._sweeping is None:
             self._sweeping = self._loop.call_later(self._idle_seconds, self._sweep)
@@ -61,10 +67,7 @@ class IdlePool:
             return
         del self._by_age[connection]
         waiting = self._by_origin[connection.origin]
-        if waiting[-1] is connection:
-            waiting.pop()
-        else:
-            waiting.remove(connection)
+        waiting.remove(connection)
         if not waiting:
             del self._by_origin[connection.origin]
 

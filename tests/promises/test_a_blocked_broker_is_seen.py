@@ -67,7 +67,11 @@ async def test_a_blocked_broker_is_seen_and_promotion_pauses_and_goes_on(over_ra
         await private_broker.alarm(on=False)
     await scheduler.role.says("queue back, promotion goes on")
     await over_rabbitmq.delivered(5)
-    assert (await scheduler.readiness())[0] == 200
+
+    async def is_ready():
+        return (await scheduler.readiness())[0] == 200
+
+    await eventually(is_ready, 5, "the scheduler to be ready again")
     assert scheduler.role.log.count("promotion pauses") == 1, "once, not at each try"
 
 

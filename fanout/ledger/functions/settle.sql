@@ -1,8 +1,9 @@
 -- settle: leased → delivered | dead | waiting, for a batch of results, with the attempts, the gates and the books, in one transaction.
 --
--- One row of the arrays is one result. `sents` false: nothing was sent (released, or no payload to send), so there is no attempt to
--- record and the send is not counted. `delays` null: eligible_at stays (throttled and released deliveries keep their place).
--- `holds`: seconds that a throttled result stops the destination; null where it did not say. `expireds`: found by the sweep, the worker was not heard of.
+-- One row of the arrays is one result. Most are plain deliveries; what others have beside stands in arrays of their own, by odd_ids.
+-- `sents` false: nothing was sent (released, or no payload to send), so there is no attempt to record and the send is not counted.
+-- `delays` null: eligible_at stays (throttled and released deliveries keep their place). `holds`: seconds that a throttled result stops
+-- the destination; null where it did not say. `expireds`: found by the sweep, the worker was not heard of.
 --
 -- Safe under concurrency: a result counts only while its token is current (P5); what comes later is kept apart and changes nothing.
 -- A repeat after a lost answer to COMMIT finds its own attempt, and does nothing.
@@ -10,9 +11,10 @@
 -- Joined by hashing, as the claim is. permits_left is null where nothing of the destination was settled; more_waits: the
 -- scheduler should look at it.
 CREATE FUNCTION {schema}.settle(
-    ids bigint[], tokens int[], destinations int[], attempts_n int[], sents boolean[], outcomes text[], states text[], reasons text[],
-    delays float8[], counts boolean[], holds float8[], expireds boolean[], statuses int[], started_ms int[], durations_ms int[],
-    config_versions int[], retry_afters float8[], errors text[], excerpts bytea[], addresses text[], trace_ids text[],
+    ids bigint[], tokens int[], destinations int[], attempts_n int[], outcomes text[], states text[], statuses int[], started_ms int[],
+    durations_ms int[], config_versions int[], addresses text[], trace_ids text[], excerpts bytea[],
+    odd_ids bigint[], sents boolean[], reasons text[], delays float8[], counts boolean[], holds float8[], expireds boolean[],
+    retry_afters float8[], errors text[],
     settler text, jitter float8)
 RETURNS TABLE (id bigint, settled boolean, destination_id int, permits_left int, more_waits boolean)
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET enable_nestloop = off SET plan_cache_mode = force_generic_plan AS $$
@@ -31,13 +33,15 @@ BEGIN
     moment := clock_timestamp();
 
     WITH result AS MATERIALIZED (
-        SELECT r.id, r.token, 'leased'::delivery_state AS held, r.n, r.sent, r.outcome::attempt_outcome AS outcome, r.state::delivery_state AS state,
-               r.reason::death_reason AS reason, r.delay, r.counts, r.hold, r.expired, r.status, r.started_ms, r.duration_ms,
-               r.config_version, r.retry_after, r.error, r.excerpt, r.address, r.trace_id
-        FROM unnest(ids, tokens, attempts_n, sents, outcomes, states, reasons, delays, counts, holds, expireds, statuses,
-                    started_ms, durations_ms, config_versions, retry_afters, errors, excerpts, addresses, trace_ids)
-             AS r(id, token, n, sent, outcome, state, reason, delay, counts, hold, expired, status,
-                  started_ms, duration_ms, config_version, retry_after, error, excerpt, address, trace_id)
+        SELECT r.id, r.token, 'leased'::delivery_state AS held, r.n, coalesce(o.sent, true) AS sent, r.outcome::attempt_outcome AS outcome,
+               r.state::delivery_state AS state, o.reason::death_reason AS reason, o.delay, coalesce(o.counts, true) AS counts, o.hold,
+               coalesce(o.expired, false) AS expired, r.status, r.started_ms, r.duration_ms, r.config_version, o.retry_after, o.error,
+               r.excerpt, r.address, r.trace_id
+        FROM unnest(ids, tokens, attempts_n, outcomes, states, statuses, started_ms, durations_ms, config_versions, addresses,
+                    trace_ids, excerpts)
+             AS r(id, token, n, outcome, state, status, started_ms, duration_ms, config_version, address, trace_id, excerpt)
+        LEFT JOIN unnest(odd_ids, sents, reasons, delays, counts, holds, expireds, retry_afters, errors)
+             AS o(id, sent, reason, delay, counts, hold, expired, retry_after, error) ON o.id = r.id
     ), done AS (
         UPDATE delivery y SET
             state = r.state, reason = r.reason, lease_until = NULL, worker = NULL,
@@ -127,11 +131,11 @@ BEGIN
             INSERT INTO late_result (delivery_id, n, token, outcome, status, duration_ms, config_version, worker, address, trace_id,
                                      error, response_excerpt)
             SELECT r.id, r.n, r.token, r.outcome::attempt_outcome, r.status, coalesce(r.duration_ms, 0), r.config_version, settler,
-                   r.address, r.trace_id, r.error, r.excerpt
-            FROM unnest(ids, tokens, attempts_n, sents, expireds, outcomes, statuses, durations_ms, config_versions, errors, excerpts,
-                        addresses, trace_ids)
-                 AS r(id, token, n, sent, expired, outcome, status, duration_ms, config_version, error, excerpt, address, trace_id)
-            WHERE r.sent AND NOT r.expired AND r.id <> ALL (settled_ids)
+                   r.address, r.trace_id, o.error, r.excerpt
+            FROM unnest(ids, tokens, attempts_n, outcomes, statuses, durations_ms, config_versions, addresses, trace_ids, excerpts)
+                 AS r(id, token, n, outcome, status, duration_ms, config_version, address, trace_id, excerpt)
+            LEFT JOIN unnest(odd_ids, sents, expireds, errors) AS o(id, sent, expired, error) ON o.id = r.id
+            WHERE coalesce(o.sent, true) AND NOT coalesce(o.expired, false) AND r.id <> ALL (settled_ids)
               AND NOT EXISTS (SELECT FROM attempt a WHERE a.delivery_id = ANY (ids) AND a.delivery_id = r.id
                                                       AND a.n = r.n AND a.token = r.token AND NOT a.expired)
             ON CONFLICT DO NOTHING

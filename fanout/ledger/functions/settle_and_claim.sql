@@ -3,9 +3,10 @@
 --
 -- Rows of results come first, as settle gives them; then the leases, as claim gives them, whose `settled` is null.
 CREATE FUNCTION {schema}.settle_and_claim(
-    ids bigint[], tokens int[], destinations int[], attempts_n int[], sents boolean[], outcomes text[], states text[], reasons text[],
-    delays float8[], counts boolean[], holds float8[], expireds boolean[], statuses int[], started_ms int[], durations_ms int[],
-    config_versions int[], retry_afters float8[], errors text[], excerpts bytea[], addresses text[], trace_ids text[],
+    ids bigint[], tokens int[], destinations int[], attempts_n int[], outcomes text[], states text[], statuses int[], started_ms int[],
+    durations_ms int[], config_versions int[], addresses text[], trace_ids text[], excerpts bytea[],
+    odd_ids bigint[], sents boolean[], reasons text[], delays float8[], counts boolean[], holds float8[], expireds boolean[],
+    retry_afters float8[], errors text[],
     asked_ids bigint[], asked_dispatches int[], asked_destinations int[], worker text, jitter float8, margin_seconds float8)
 RETURNS TABLE (id bigint, destination_id int, permits_left int, settled boolean, more_waits boolean,
                token int, version_no bigint, attempt int, budget_used int, unauthorized_streak int, age_seconds float8,
@@ -22,8 +23,8 @@ BEGIN
         RETURN QUERY
         SELECT s.id, s.destination_id, s.permits_left, s.settled, s.more_waits, NULL::int, NULL::bigint, NULL::int, NULL::int, NULL::int,
                NULL::float8, NULL::int, NULL::float8, NULL::float8, NULL::float8
-        FROM settle(ids, tokens, destinations, attempts_n, sents, outcomes, states, reasons, delays, counts, holds, expireds, statuses,
-                    started_ms, durations_ms, config_versions, retry_afters, errors, excerpts, addresses, trace_ids, worker, jitter) AS s;
+        FROM settle(ids, tokens, destinations, attempts_n, outcomes, states, statuses, started_ms, durations_ms, config_versions, addresses,
+                    trace_ids, excerpts, odd_ids, sents, reasons, delays, counts, holds, expireds, retry_afters, errors, worker, jitter) AS s;
     END IF;
     IF cardinality(asked_ids) > 0 THEN
         RETURN QUERY
