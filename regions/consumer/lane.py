@@ -1,5 +1,5 @@
-"""Group commit: what arrives while a commit is under way goes into the next one, and what arrives for a few milliseconds more where that
-is little. So the number of round trips follows from time, not from the number of deliveries, and a single delivery waits for nothing.
+"""Group commit: what arrives while a commit is under way goes into the next one. So the number of round trips follows from time, not
+from the number of deliveries, and a single delivery waits for nothing.
 """
 
 import asyncio
@@ -12,13 +12,9 @@ from fanout.database.errors import describe, may_pass
 from fanout.loops import Patience
 
 ENOUGH = 32
-"""So many that wait are a batch: more come while it is committed. Fewer wait a moment for more."""
-BUSY = 16
-"""After a batch of so many that moment is the whole linger: more will come, and a larger batch costs less for each. Else only a
-quarter of it, for what comes with it: the answers to one version, say.
+"""So many that wait are a batch: more come while it is committed. Fewer wait a moment for more where the batch before was as large:
+then they come fast, and a larger batch costs less for each. Else nothing waits: a lone answer is a permit that somebody waits for.
 """
-
-LONE_PART = 0.25
 
 Item = TypeVar("Item")
 
@@ -82,8 +78,8 @@ class Lane(Generic[Item]):
         batch: list[Item] = []
         while True:
             await self._arrived.wait()
-            if len(self._items) < ENOUGH:
-                await asyncio.sleep(self._linger_seconds * (1 if len(batch) >= BUSY else LONE_PART))
+            # Zero: what else this step of the event loop brings goes along.
+            await asyncio.sleep(self._linger_seconds if len(self._items) < ENOUGH <= len(batch) else 0)
             if batch := self._next_batch():
                 self._between.clear()
                 await self._commit_patiently(batch)
