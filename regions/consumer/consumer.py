@@ -280,8 +280,8 @@ class Consumer:
             versions = await self._read([flight.lease for flight in leased])
             while leased:
                 for _ in range(min(len(leased), STARTED_AT_ONCE)):
-                    flight = leased.popleft()
-                    self._start(flight, versions.get(flight.lease.version_no))
+                    self._start(leased[0], versions.get(leased[0].lease.version_no))
+                    leased.popleft()
                 await asyncio.sleep(0)
         except (asyncio.CancelledError, Exception) as error:
             for flight in leased:

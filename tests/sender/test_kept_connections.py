@@ -164,6 +164,44 @@ async def test_may_write_is_asked_when_the_connection_stands_and_not_before(send
     await transport.aclose()
 
 
+async def test_a_kept_connection_that_is_lost_just_before_the_write_is_replaced(transport: WireTransport) -> None:
+    async with receiver(answer(OK)) as there:
+        await exchange(transport, post(there.url()))
+        (kept,) = transport._open
+        second = asyncio.create_task(exchange(transport, post(there.url())))
+        while transport.idle_connections:  # it waits for the others of its step
+            await asyncio.sleep(0)
+            kept.abort()
+        assert (await second).status == 200
+        assert (there.connections, len(there.got)) == (2, 2)
+
+
+async def test_requests_of_one_step_are_written_together_and_one_that_fails_leaves_the_others_alone(
+    transport: WireTransport,
+) -> None:
+    def explode() -> bool:
+        raise RuntimeError
+
+    async with receiver(answer(OK)) as there:
+        await asyncio.gather(*[exchange(transport, post(there.url())) for _ in range(3)])
+        checks = [None, explode, None]
+        ends = await asyncio.gather(
+            *[exchange(transport, post(there.url(), check)) for check in checks], return_exceptions=True
+        )
+        assert [isinstance(end, Answered) for end in ends] == [True, False, True]
+        assert isinstance(ends[1], EgressError)
+        assert not ends[1].written
+        assert len(there.got) == 5
+
+
+async def test_what_is_cancelled_before_it_was_written_is_never_sent(transport: WireTransport) -> None:
+    async with receiver(answer(OK)) as there:
+        await exchange(transport, post(there.url()))
+        transport.begin(post(there.url()), lambda _: None).cancel()
+        await exchange(transport, post(there.url()))
+        assert len(there.got) == 2
+
+
 async def test_a_storm_of_cancellations_leaves_the_transport_healthy(transport: WireTransport) -> None:
     dice = random.Random(7)
 

@@ -104,7 +104,7 @@ CREATE FUNCTION {schema}.wake_missed() RETURNS int
 LANGUAGE sql SET search_path = {schema}, pg_temp AS $$
     WITH asleep AS (
         SELECT d.id FROM destination d
-        WHERE d.wake_at IS NULL AND d.waiting > 0 AND d.in_flight = 0 AND d.queued = 0
+        WHERE d.wake_at IS NULL AND d.waiting > 0 AND d.in_flight = 0 AND d.queued = 0 AND d.paused_at IS NULL AND d.disabled_at IS NULL
           AND EXISTS (SELECT FROM delivery y WHERE y.destination_id = d.id AND y.state = 'waiting' AND NOT y.blocked)
         ORDER BY d.id FOR NO KEY UPDATE SKIP LOCKED
     ), armed AS (
