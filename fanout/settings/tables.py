@@ -114,7 +114,8 @@ class RegionTable(Table):
 
 class DeliveryTable(Table):
     """How deliveries are tried. Backoff, budget and age as docs/reference.md says; ``concurrency`` and ``timeout_seconds`` are
-    for subscribers that name none; ``in_flight`` is what one consumer sends at once.
+    for subscribers that name none; ``in_flight`` is what one consumer sends at once, beside at most twice as many that are held by
+    subscribers who answer nothing.
     """
 
     backoff_first_seconds: Seconds = 5

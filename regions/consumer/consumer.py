@@ -21,13 +21,14 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import structlog
 
 from fanout.database.connection import SteadyConnection
-from fanout.database.errors import describe, is_transient
+from fanout.database.errors import describe, is_transient, may_pass
 from fanout.database.schema import Schema
 from fanout.database.wakeups import Bell
 from fanout.ledger import channels
 from fanout.ledger.claiming import Lease
 from fanout.ledger.sending import destination_configs, stored_versions
 from fanout.ledger.settlement import Settled, Settlement
+from fanout.ledger.sweeping import give_back
 from fanout.ledger.turn import settle_and_claim
 from fanout.loops import Patience, run_steps
 from fanout.model.states import Outcome
@@ -38,7 +39,7 @@ from regions.consumer.flight import Flight
 from regions.consumer.flights import Flights
 from regions.consumer.lane import Lane
 from regions.consumer.marks import Marks
-from regions.consumer.parking import Parking, Ticket
+from regions.consumer.parking import Parking, Released, Ticket
 from regions.egress.sender import Sender
 from regions.lost_queue import LostQueue
 from regions.policy import retry_policy
@@ -51,6 +52,8 @@ STARTED_AT_ONCE = 16
 """Between so many the event loop looks at what has come: the answers to them, and the ledger's to the next turn."""
 TAKE_SECONDS = 1.0
 PARK_CHECK_SECONDS = 0.25
+SILENT_PART = 2
+"""So many times ``in_flight`` may be open to destinations that answer nothing, beside all others."""
 GRACE_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
 HURRY_SECONDS = 0.8
@@ -99,12 +102,15 @@ class Consumer:
         self._turning = SteadyConnection(region.url, application, sisters)
         self._reading = SteadyConnection(region.url, application, sisters)
         self._bell = Bell(region.url, application, channels.due(self._schema))
-        self._parking = Parking()
+        self._parking = Parking(asyncio.get_running_loop().time)
         self._versions = VersionCache()
         self._configs = ConfigCache()
         self._launches: set[asyncio.Task[None]] = set()
         self._held = 0
         """On the way to a claim, in flight, or on the way to be settled. What is parked takes no place from others."""
+        self._silent = 0
+        """Of these, in flight to destinations that answer nothing: they take no place from others either, up to a bound."""
+        self._returning: list[Ticket] = []
         self._room = asyncio.Event()
         self._closing = False
         self._marks = Marks(region, worker)
@@ -117,18 +123,18 @@ class Consumer:
         self._lane: Lane[Ticket | _Landed] = Lane(
             "turn", self._turn, self._give_up, _name, most=TURN, linger_seconds=LINGER_SECONDS
         )
-        unpark = asyncio.create_task(self._give_back_overdue(), name="unpark")
+        parking = asyncio.create_task(self._watch_parking(), name="parking")
         lost = asyncio.create_task(
             run_steps("lost queue", self._put_back_lost, stopping, region=self._region), name="lost"
         )
-        watch = asyncio.create_task(_stop_when_broken({unpark, self._lane.task}, stopping))
+        watch = asyncio.create_task(_stop_when_broken({parking, self._lane.task}, stopping))
         try:
             try:
                 await self._take_until(stopping)
             finally:  # what flies may land also where taking has ended for good
                 await self._finish(hurry, grace_seconds)
         finally:
-            await _cancelled(watch, unpark, lost)
+            await _cancelled(watch, parking, lost)
             await self._lane.close()
             await self._bell.close()
             for connection in (self._turning, self._reading):
@@ -144,7 +150,7 @@ class Consumer:
         ended = asyncio.create_task(stopping.wait())
         try:
             while not stopping.is_set():
-                room = self._in_flight_max - self._held
+                room = self._in_flight_max - self._held + self._silent
                 if room <= 0:
                     self._room.clear()
                     await _until_either(self._room.wait(), ended)
@@ -165,22 +171,43 @@ class Consumer:
                     _log.info("queue back", region=self._region)
                 away = False
                 patience.calm()
-                now = asyncio.get_running_loop().time()
                 for message in messages or ():
                     for reference in message.references:
                         ticket = Ticket(reference, message)
-                        if self._parking.admit(ticket, now):
+                        if self._parking.admit(ticket):
                             self._claim(ticket)
-                for ticket in self._parking.shed(self._in_flight_max):
-                    self._claim(ticket)
+                self._release(self._parking.shed(self._in_flight_max))
         finally:
             ended.cancel()
 
-    async def _give_back_overdue(self) -> None:
+    async def _watch_parking(self) -> None:
         while True:
             await asyncio.sleep(PARK_CHECK_SECONDS)
-            for ticket in self._parking.overdue(asyncio.get_running_loop().time()):
-                self._claim(ticket)
+            self._release(self._parking.overdue())
+            self._silent = min(self._parking.silent(), SILENT_PART * self._in_flight_max)
+            self._room.set()
+            await self._give_back()
+
+    def _release(self, released: Released) -> None:
+        for ticket in released.claims:
+            self._claim(ticket)
+        self._returning += released.returns
+
+    async def _give_back(self) -> None:
+        """To the ledger, without a claim. While that is away they wait here."""
+        tickets = list(self._returning)
+        if not tickets:
+            return
+        try:
+            await give_back(self._reading, self._schema, [ticket.reference for ticket in tickets])
+        except Exception as error:
+            if not may_pass(error):
+                raise
+            return
+        del self._returning[: len(tickets)]
+        for ticket in tickets:
+            ticket.message.done()
+        self._bell.ring()
 
     def queue_lost(self) -> None:
         """The queue was deleted: everything that it held is to be promoted again at once."""
@@ -317,6 +344,8 @@ class Consumer:
             self.figures.outcomes[settlement.outcome] = self.figures.outcomes.get(settlement.outcome, 0) + 1
         else:
             self.figures.released += 1
+        if settlement.status is not None:
+            self._parking.heard(settlement.destination_id)
         self._lane.put(_Landed(flight, settlement))
         if settlement.outcome is Outcome.DELIVERED and (follower := self._parking.follow(settlement.destination_id)):
             self._claim(follower)

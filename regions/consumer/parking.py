@@ -3,10 +3,15 @@
 A reference whose destination is full is not claimed: the claim would only put it back to waiting. It is parked here until one of
 our own requests to that destination ends, and claimed in the very turn that settles it. Only what we ourselves have in flight can free a permit
 that we hear of, so nothing is parked for a destination to which we have nothing in flight, and nothing for long.
+
+A destination that has had requests of ours for two seconds and answered none is silent: it gets no more of them until it answers, or
+until they have ended. So those that hang, however many begin to at once, take a consumer's places for no longer than that (P8).
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fanout.transports.transport import Message, Reference
 
@@ -14,6 +19,7 @@ PARK_SECONDS_MAX = 3.0
 """A hanging destination must not pin its references, and with them the acknowledgement of others: they go back to the ledger. Not too
 soon either: what goes back is promoted and brought here again.
 """
+SILENT_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -25,14 +31,24 @@ class Ticket:
     parked_at: float = 0.0
 
 
+class Released(NamedTuple):
+    """What need not stay parked: to be claimed; or, of silent destinations, to go back to the ledger."""
+
+    claims: list[Ticket]
+    returns: list[Ticket]
+
+
 class Parking:
     """Counts what this consumer has in flight per destination, and remembers what the ledger last said about its permits.
 
-    Of a destination that the ledger has never spoken of it assumes that a permit is free: the claim will tell.
+    Of a destination that the ledger has never spoken of it assumes that a permit is free: the claim will tell. ``clock`` counts
+    seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._in_flight: dict[int, int] = {}  # on the way to a claim, or leased
+        self._heard: dict[int, float] = {}  # of these: when it last answered, or when the first began
         self._asked: dict[int, int] = {}  # of these, on the way to a claim
         self._permits: dict[int, int] = {}  # left, as far as we know, for destinations with something in flight
         self._capacity: dict[int, int] = {}  # what we could have had in flight when the ledger last spoke of it
@@ -42,16 +58,26 @@ class Parking:
     def __len__(self) -> int:
         return self._count
 
-    def admit(self, ticket: Ticket, now: float) -> bool:
+    def admit(self, ticket: Ticket) -> bool:
         """True: claim it; it counts as in flight from now on. False: it is parked."""
         destination = ticket.reference.destination_id
-        if self._in_flight.get(destination, 0) > 0 and self._permits.get(destination, 1) <= 0:
-            ticket.parked_at = now
+        if self._in_flight.get(destination, 0) > 0 and not self._open(destination):
+            ticket.parked_at = self._clock()
             self._parked.setdefault(destination, deque()).append(ticket)
             self._count += 1
             return False
         self._enter(destination)
         return True
+
+    def heard(self, destination: int) -> None:
+        """It has answered a request of ours, whatever it said."""
+        if destination in self._heard:
+            self._heard[destination] = self._clock()
+
+    def silent(self) -> int:
+        """How many of ours are in flight to destinations that are silent."""
+        before = self._clock() - SILENT_SECONDS
+        return sum(self._in_flight[destination] for destination, at in self._heard.items() if at < before)
 
     def answered(self, destination: int) -> None:
         """The ledger has answered the claim of one reference, whatever it said."""
@@ -74,6 +100,7 @@ class Parking:
             self._in_flight[destination] = remaining
         else:
             self._in_flight.pop(destination, None)
+            self._heard.pop(destination, None)
         if permits_left is not None:
             self.learn(destination, permits_left)
         tickets = self._unpark(destination)
@@ -83,26 +110,46 @@ class Parking:
 
     def follow(self, destination: int) -> Ticket | None:
         """One of ours was delivered, and is on the way to be settled: the parked one that may be claimed in the same turn."""
-        return self._pop(destination) if destination in self._parked else None
+        if destination not in self._parked:
+            return None
+        self._enter(destination)
+        return self._pop(destination)
 
-    def shed(self, most: int) -> list[Ticket]:
+    def shed(self, most: int) -> Released:
         """What is parked beyond so many, of those destinations first that have had something parked for longest: as ``overdue``."""
-        return [self._pop(next(iter(self._parked))) for _ in range(self._count - most)]
+        released = Released([], [])
+        for _ in range(self._count - most):
+            self._release(next(iter(self._parked)), released)
+        return released
 
-    def overdue(self, now: float) -> list[Ticket]:
-        """Parked for too long: to be claimed now, which gives them back where the destination is still full."""
-        tickets: list[Ticket] = []
+    def overdue(self) -> Released:
+        """Parked for too long. A claim gives them back where the destination is still full; where it is silent there is no need to ask."""
+        released = Released([], [])
+        before = self._clock() - PARK_SECONDS_MAX
         for destination in list(self._parked):
-            queue = self._parked[destination]
-            while queue and now - queue[0].parked_at >= PARK_SECONDS_MAX:
-                tickets.append(self._pop(destination))
-        return tickets
+            while destination in self._parked and self._parked[destination][0].parked_at <= before:
+                self._release(destination, released)
+        return released
+
+    def _release(self, destination: int, released: Released) -> None:
+        if self._silent(destination):
+            released.returns.append(self._pop(destination))
+        else:
+            self._enter(destination)
+            released.claims.append(self._pop(destination))
+
+    def _silent(self, destination: int) -> bool:
+        at = self._heard.get(destination)
+        return at is not None and at < self._clock() - SILENT_SECONDS
+
+    def _open(self, destination: int) -> bool:
+        """Of one with something in flight: may more be claimed?"""
+        return self._permits.get(destination, 1) > 0 and not self._silent(destination)
 
     def _unpark(self, destination: int) -> list[Ticket]:
         tickets: list[Ticket] = []
-        while destination in self._parked and (
-            destination not in self._in_flight or self._permits.get(destination, 1) > 0
-        ):
+        while destination in self._parked and (destination not in self._in_flight or self._open(destination)):
+            self._enter(destination)
             tickets.append(self._pop(destination))
         return tickets
 
@@ -112,12 +159,13 @@ class Parking:
         self._count -= 1
         if not queue:
             del self._parked[destination]
-        self._enter(destination)
         return ticket
 
     def _enter(self, destination: int) -> None:
         if destination not in self._in_flight and destination not in self._permits and destination in self._capacity:
             self._permits[destination] = self._capacity[destination]
+        if destination not in self._heard:
+            self._heard[destination] = self._clock()
         self._in_flight[destination] = self._in_flight.get(destination, 0) + 1
         self._asked[destination] = self._asked.get(destination, 0) + 1
         if destination in self._permits:

@@ -4,7 +4,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fanout.transports.transport import Reference
-from regions.consumer.parking import PARK_SECONDS_MAX, Parking, Ticket
+from regions.consumer.parking import PARK_SECONDS_MAX, SILENT_SECONDS, Parking, Ticket
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def still():
+    """A parking where no time passes."""
+    return Parking(Clock())
 
 
 def ticket(destination=1, delivery=1):
@@ -12,28 +24,28 @@ def ticket(destination=1, delivery=1):
 
 
 def test_the_first_of_a_destination_is_claimed_without_question():
-    assert Parking().admit(ticket(), 0.0)
+    assert still().admit(ticket())
 
 
 def test_beyond_what_the_ledger_said_is_left_a_reference_is_parked():
-    parking = Parking()
-    assert parking.admit(ticket(), 0.0)
+    parking = still()
+    assert parking.admit(ticket())
     parking.answered(1)
     parking.learn(1, 1)
-    assert parking.admit(ticket(), 0.0)
-    assert not parking.admit(ticket(), 0.0)
-    assert parking.admit(ticket(destination=2), 0.0), "another destination is not concerned"
+    assert parking.admit(ticket())
+    assert not parking.admit(ticket())
+    assert parking.admit(ticket(destination=2)), "another destination is not concerned"
     assert len(parking) == 1
 
 
 def test_a_permit_that_becomes_free_goes_to_the_oldest_parked():
-    parking = Parking()
-    parking.admit(ticket(), 0.0)
+    parking = still()
+    parking.admit(ticket())
     parking.answered(1)
     parking.learn(1, 0)
     first, second = ticket(delivery=2), ticket(delivery=3)
-    assert not parking.admit(first, 0.0)
-    assert not parking.admit(second, 0.0)
+    assert not parking.admit(first)
+    assert not parking.admit(second)
     assert parking.left(1, permits_left=1) == [first]
     parking.answered(1)
     assert parking.left(1) == [second], "the last of ours has left: nothing would wake it"
@@ -41,46 +53,86 @@ def test_a_permit_that_becomes_free_goes_to_the_oldest_parked():
 
 
 def test_what_was_delivered_is_followed_by_the_oldest_parked_before_the_ledger_has_heard_of_it():
-    parking = Parking()
-    parking.admit(ticket(), 0.0)
+    parking = still()
+    parking.admit(ticket())
     parking.answered(1)
     parking.learn(1, 0)
     first, second = ticket(delivery=2), ticket(delivery=3)
-    parking.admit(first, 0.0)
-    parking.admit(second, 0.0)
+    parking.admit(first)
+    parking.admit(second)
     assert parking.follow(1) is first
     assert parking.left(1, permits_left=1) == [], "the permit that became free is the follower's"
     assert parking.follow(2) is None
 
 
 def test_what_a_destination_could_take_is_remembered_while_nothing_is_in_flight():
-    parking = Parking()
-    parking.admit(ticket(), 0.0)
+    parking = still()
+    parking.admit(ticket())
     parking.answered(1)
     parking.learn(1, 1)  # one leased, one permit left
     assert parking.left(1, permits_left=2) == []
-    assert [parking.admit(ticket(), 0.0) for _ in range(3)] == [True, True, False]
+    assert [parking.admit(ticket()) for _ in range(3)] == [True, True, False]
 
 
 def test_an_answer_does_not_count_what_is_still_on_the_way_to_a_claim():
-    parking = Parking()
-    parking.admit(ticket(), 0.0)
+    parking = still()
+    parking.admit(ticket())
     parking.answered(1)
     parking.learn(1, 1)
-    assert parking.admit(ticket(), 0.0)
+    assert parking.admit(ticket())
     parking.learn(1, 1)  # a settlement, from before that claim
-    assert not parking.admit(ticket(), 0.0)
+    assert not parking.admit(ticket())
 
 
 def test_nobody_is_parked_for_long():
-    parking = Parking()
-    parking.admit(ticket(), 0.0)
+    clock = Clock()
+    parking = Parking(clock)
+    parking.admit(ticket())
     parking.learn(1, 0)
+    clock.now = 5.0
+    parking.heard(1)
     waits = ticket()
-    parking.admit(waits, 5.0)
-    assert parking.overdue(5.0 + PARK_SECONDS_MAX / 2) == []
-    assert parking.overdue(5.0 + PARK_SECONDS_MAX) == [waits]
-    assert parking.overdue(100.0) == []
+    parking.admit(waits)
+    clock.now += PARK_SECONDS_MAX / 2
+    parking.heard(1)
+    assert parking.overdue() == ([], [])
+    clock.now += PARK_SECONDS_MAX / 2
+    assert parking.overdue() == ([waits], [])
+    clock.now += 100
+    assert parking.overdue() == ([], [])
+
+
+def test_a_destination_that_answers_nothing_gets_no_more_until_it_does():
+    clock = Clock()
+    parking = Parking(clock)
+    assert parking.admit(ticket())
+    assert parking.admit(ticket()), "its limit is not known, and it has time to answer"
+    assert parking.silent() == 0
+    clock.now += SILENT_SECONDS + 0.5
+    assert parking.silent() == 2
+    waits = ticket()
+    assert not parking.admit(waits)
+    assert parking.left(1, permits_left=8) == [], "one has timed out, which says nothing good of it"
+    assert parking.silent() == 1
+    parking.heard(1)
+    assert parking.silent() == 0
+    assert parking.left(1, permits_left=8) == [waits]
+
+
+def test_what_waits_for_a_silent_destination_goes_back_and_is_not_claimed():
+    clock = Clock()
+    parking = Parking(clock)
+    parking.admit(ticket())
+    clock.now += SILENT_SECONDS + 0.5
+    waits, more = ticket(), ticket()
+    parking.admit(waits)
+    clock.now += PARK_SECONDS_MAX
+    parking.admit(more)
+    assert parking.overdue() == ([], [waits])
+    assert parking.shed(0) == ([], [more])
+    assert len(parking) == 0
+    assert parking.left(1) == []
+    assert parking.admit(ticket()), "all of ours have ended: it is asked again"
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -88,10 +140,10 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.parking = Parking()
+        self.clock = Clock()
+        self.parking = Parking(self.clock)
         self.flying: list[int] = []
         self.parked = 0
-        self.now = 0.0
 
     def claim(self, tickets):
         self.flying += [each.reference.destination_id for each in tickets]
@@ -99,10 +151,10 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(destination=st.integers(1, 3))
     def arrives(self, destination):
-        self.now += 0.01
+        self.clock.now += 0.01
         self.parked += 1
         new = ticket(destination)
-        if self.parking.admit(new, self.now):
+        if self.parking.admit(new):
             self.claim([new])
 
     @precondition(lambda self: self.flying)
@@ -128,8 +180,15 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(0, 2))
     def time_passes(self, seconds):
-        self.now += seconds
-        self.claim(self.parking.overdue(self.now))
+        self.clock.now += seconds
+        claims, returns = self.parking.overdue()
+        self.claim(claims)
+        self.parked -= len(returns)
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data())
+    def one_answers(self, data):
+        self.parking.heard(data.draw(st.sampled_from(self.flying)))
 
     @invariant()
     def nothing_is_lost(self):
@@ -138,6 +197,10 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def whatever_is_parked_has_someone_in_flight_to_wake_it(self):
         assert set(self.parking._parked) <= set(self.flying)
+
+    @invariant()
+    def what_is_silent_is_in_flight(self):
+        assert 0 <= self.parking.silent() <= len(self.flying)
 
     def teardown(self):
         while self.flying:

@@ -90,3 +90,14 @@ async def test_a_hanging_destination_does_not_slow_its_neighbours(deployment):
     deployment.start()
     await deployment.publish(*versions(100))
     await eventually(lambda: deployment.receiver.stats.of("healthy").delivered == 100, 12, "the healthy one's hundred")
+
+
+async def test_many_that_begin_to_hang_at_once_do_not_fill_a_consumer(deployment):
+    """Sixty permits of destinations that hang, in a consumer that sends thirty at once, long before the first timeout."""
+    for number in range(12):
+        await deployment.subscriber(f"hangs-{number:02}", concurrency=5, timeout_seconds=30)
+    await deployment.subscriber("healthy", concurrency=4)
+    deployment.receiver.use([{"subscriber": "hangs-*", "hang_seconds": 60}])
+    deployment.start(FANOUT__DELIVERY__IN_FLIGHT="30")
+    await deployment.publish(*versions(60))
+    await eventually(lambda: deployment.receiver.stats.of("healthy").delivered == 60, 15, "the healthy one's sixty")
