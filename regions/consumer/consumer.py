@@ -102,14 +102,14 @@ class Consumer:
         self._turning = SteadyConnection(region.url, application, sisters)
         self._reading = SteadyConnection(region.url, application, sisters)
         self._bell = Bell(region.url, application, channels.due(self._schema))
-        self._parking = Parking(asyncio.get_running_loop().time)
+        self._parking = Parking(asyncio.get_running_loop().time, self._flights.silence.of)
         self._versions = VersionCache()
         self._configs = ConfigCache()
         self._launches: set[asyncio.Task[None]] = set()
         self._held = 0
         """On the way to a claim, in flight, or on the way to be settled. What is parked takes no place from others."""
         self._silent = 0
-        """Of these, in flight to destinations that answer nothing: they take no place from others either, up to a bound."""
+        """Of these, with destinations that answer nothing: they take no place from others either, up to a bound."""
         self._returning: list[Ticket] = []
         self._room = asyncio.Event()
         self._closing = False
@@ -184,7 +184,7 @@ class Consumer:
         while True:
             await asyncio.sleep(PARK_CHECK_SECONDS)
             self._release(self._parking.overdue())
-            self._silent = min(self._parking.silent(), SILENT_PART * self._in_flight_max)
+            self._silent = min(self._flights.silence.held(), SILENT_PART * self._in_flight_max)
             self._room.set()
             await self._give_back()
 
@@ -344,8 +344,6 @@ class Consumer:
             self.figures.outcomes[settlement.outcome] = self.figures.outcomes.get(settlement.outcome, 0) + 1
         else:
             self.figures.released += 1
-        if settlement.status is not None:
-            self._parking.heard(settlement.destination_id)
         self._lane.put(_Landed(flight, settlement))
         if settlement.outcome is Outcome.DELIVERED and (follower := self._parking.follow(settlement.destination_id)):
             self._claim(follower)

@@ -15,6 +15,7 @@ from fanout.telemetry.attempt_trace import trace_of_attempt
 from regions.consumer.caches import Prepared, Sendable
 from regions.consumer.flight import Flight
 from regions.consumer.pacing import Pacing
+from regions.consumer.silence import Silence
 from regions.decisions.classification import AttemptResult
 from regions.decisions.retry import HOLD_SECONDS_MIN, RetryPolicy
 from regions.egress.errors import describe
@@ -35,6 +36,7 @@ class Flights:
         self.grounded = False
         """No request may be begun any more: this worker is stopping."""
         self._loop = asyncio.get_running_loop()
+        self.silence = Silence(self._loop.time)
         self._sender = sender
         self._policy = policy
         self._landed = landed
@@ -98,6 +100,7 @@ class Flights:
         assert trace is not None
         assert version.stored.payload is not None
         flight.started_at = now = self._loop.time()
+        self.silence.begun(lease.destination_id)
         deadline = min(now + lease.timeout_seconds, flight.closes_at)
         if deadline - now < SEND_SECONDS_MIN:
             self._ended(flight, None)
@@ -139,6 +142,8 @@ class Flights:
         if flight not in self._aloft:  # `end` has landed it
             return
         del self._aloft[flight]
+        if flight.started_at:
+            self.silence.ended(flight.lease.destination_id, answered=result is not None and result.status is not None)
         if not self._aloft:
             self._down.set()
         if result is None:

@@ -2,10 +2,7 @@
 
 A reference whose destination is full is not claimed: the claim would only put it back to waiting. It is parked here until one of
 our own requests to that destination ends, and claimed in the very turn that settles it. Only what we ourselves have in flight can free a permit
-that we hear of, so nothing is parked for a destination to which we have nothing in flight, and nothing for long.
-
-A destination that has had requests of ours for two seconds and answered none is silent: it gets no more of them until it answers, or
-until they have ended. So those that hang, however many begin to at once, take a consumer's places for no longer than that (P8).
+that we hear of, so nothing is parked for a destination to which we have nothing in flight, and nothing for long. Nor is anything claimed for a destination that is silent.
 """
 
 from collections import deque
@@ -19,7 +16,6 @@ PARK_SECONDS_MAX = 3.0
 """A hanging destination must not pin its references, and with them the acknowledgement of others: they go back to the ledger. Not too
 soon either: what goes back is promoted and brought here again.
 """
-SILENT_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -42,13 +38,13 @@ class Parking:
     """Counts what this consumer has in flight per destination, and remembers what the ledger last said about its permits.
 
     Of a destination that the ledger has never spoken of it assumes that a permit is free: the claim will tell. ``clock`` counts
-    seconds.
+    seconds; ``silent`` says of a destination whether it is.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], silent: Callable[[int], bool]) -> None:
         self._clock = clock
+        self._silent = silent
         self._in_flight: dict[int, int] = {}  # on the way to a claim, or leased
-        self._heard: dict[int, float] = {}  # of these: when it last answered, or when the first began
         self._asked: dict[int, int] = {}  # of these, on the way to a claim
         self._permits: dict[int, int] = {}  # left, as far as we know, for destinations with something in flight
         self._capacity: dict[int, int] = {}  # what we could have had in flight when the ledger last spoke of it
@@ -68,16 +64,6 @@ class Parking:
             return False
         self._enter(destination)
         return True
-
-    def heard(self, destination: int) -> None:
-        """It has answered a request of ours, whatever it said."""
-        if destination in self._heard:
-            self._heard[destination] = self._clock()
-
-    def silent(self) -> int:
-        """How many of ours are in flight to destinations that are silent."""
-        before = self._clock() - SILENT_SECONDS
-        return sum(self._in_flight[destination] for destination, at in self._heard.items() if at < before)
 
     def answered(self, destination: int) -> None:
         """The ledger has answered the claim of one reference, whatever it said."""
@@ -100,7 +86,6 @@ class Parking:
             self._in_flight[destination] = remaining
         else:
             self._in_flight.pop(destination, None)
-            self._heard.pop(destination, None)
         if permits_left is not None:
             self.learn(destination, permits_left)
         tickets = self._unpark(destination)
@@ -138,10 +123,6 @@ class Parking:
             self._enter(destination)
             released.claims.append(self._pop(destination))
 
-    def _silent(self, destination: int) -> bool:
-        at = self._heard.get(destination)
-        return at is not None and at < self._clock() - SILENT_SECONDS
-
     def _open(self, destination: int) -> bool:
         """Of one with something in flight: may more be claimed?"""
         return self._permits.get(destination, 1) > 0 and not self._silent(destination)
@@ -164,8 +145,6 @@ class Parking:
     def _enter(self, destination: int) -> None:
         if destination not in self._in_flight and destination not in self._permits and destination in self._capacity:
             self._permits[destination] = self._capacity[destination]
-        if destination not in self._heard:
-            self._heard[destination] = self._clock()
         self._in_flight[destination] = self._in_flight.get(destination, 0) + 1
         self._asked[destination] = self._asked.get(destination, 0) + 1
         if destination in self._permits:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fanout.transports.transport import Reference
-from regions.consumer.parking import PARK_SECONDS_MAX, SILENT_SECONDS, Parking, Ticket
+from regions.consumer.parking import PARK_SECONDS_MAX, Parking, Ticket
 
 
 class Clock:
@@ -15,8 +15,8 @@ class Clock:
 
 
 def still():
-    """A parking where no time passes."""
-    return Parking(Clock())
+    """A parking where no time passes, and everybody answers."""
+    return Parking(Clock(), lambda _: False)
 
 
 def ticket(destination=1, delivery=1):
@@ -86,15 +86,13 @@ def test_an_answer_does_not_count_what_is_still_on_the_way_to_a_claim():
 
 def test_nobody_is_parked_for_long():
     clock = Clock()
-    parking = Parking(clock)
+    parking = Parking(clock, lambda _: False)
     parking.admit(ticket())
     parking.learn(1, 0)
     clock.now = 5.0
-    parking.heard(1)
     waits = ticket()
     parking.admit(waits)
     clock.now += PARK_SECONDS_MAX / 2
-    parking.heard(1)
     assert parking.overdue() == ([], [])
     clock.now += PARK_SECONDS_MAX / 2
     assert parking.overdue() == ([waits], [])
@@ -102,28 +100,23 @@ def test_nobody_is_parked_for_long():
     assert parking.overdue() == ([], [])
 
 
-def test_a_destination_that_answers_nothing_gets_no_more_until_it_does():
-    clock = Clock()
-    parking = Parking(clock)
-    assert parking.admit(ticket())
-    assert parking.admit(ticket()), "its limit is not known, and it has time to answer"
-    assert parking.silent() == 0
-    clock.now += SILENT_SECONDS + 0.5
-    assert parking.silent() == 2
-    waits = ticket()
-    assert not parking.admit(waits)
-    assert parking.left(1, permits_left=8) == [], "one has timed out, which says nothing good of it"
-    assert parking.silent() == 1
-    parking.heard(1)
-    assert parking.silent() == 0
-    assert parking.left(1, permits_left=8) == [waits]
+def test_a_destination_that_is_silent_gets_no_more_until_it_answers_or_ours_have_ended():
+    silent = {1}
+    parking = Parking(Clock(), silent.__contains__)
+    assert parking.admit(ticket()), "nothing is in flight that could be heard of"
+    first, second = ticket(), ticket()
+    assert not parking.admit(first)
+    assert not parking.admit(second)
+    assert parking.admit(ticket(destination=2)), "another destination is not concerned"
+    silent.clear()
+    parking.admit(ticket(destination=3))
+    assert parking.left(1, permits_left=8) == [first, second]
 
 
 def test_what_waits_for_a_silent_destination_goes_back_and_is_not_claimed():
     clock = Clock()
-    parking = Parking(clock)
+    parking = Parking(clock, {1}.__contains__)
     parking.admit(ticket())
-    clock.now += SILENT_SECONDS + 0.5
     waits, more = ticket(), ticket()
     parking.admit(waits)
     clock.now += PARK_SECONDS_MAX
@@ -141,7 +134,8 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.clock = Clock()
-        self.parking = Parking(self.clock)
+        self.silent: set[int] = set()
+        self.parking = Parking(self.clock, self.silent.__contains__)
         self.flying: list[int] = []
         self.parked = 0
 
@@ -185,10 +179,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.claim(claims)
         self.parked -= len(returns)
 
-    @precondition(lambda self: self.flying)
-    @rule(data=st.data())
-    def one_answers(self, data):
-        self.parking.heard(data.draw(st.sampled_from(self.flying)))
+    @rule(destination=st.integers(1, 3), silent=st.booleans())
+    def falls_silent_or_answers(self, destination, silent):
+        (self.silent.add if silent else self.silent.discard)(destination)
 
     @invariant()
     def nothing_is_lost(self):
@@ -197,10 +190,6 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def whatever_is_parked_has_someone_in_flight_to_wake_it(self):
         assert set(self.parking._parked) <= set(self.flying)
-
-    @invariant()
-    def what_is_silent_is_in_flight(self):
-        assert 0 <= self.parking.silent() <= len(self.flying)
 
     def teardown(self):
         while self.flying:
