@@ -11,8 +11,11 @@ from fanout.ledger.claiming import Lease
 from fanout.model.states import Outcome, Reason, State
 from fanout.receiver import serve
 from fanout.settings import Settings
+from fanout.transports.ledger import LedgerMessage
+from fanout.transports.transport import Reference
 from regions.consumer.flight import Flight
 from regions.consumer.marks import Marks
+from regions.consumer.parking import Ticket
 from regions.decisions.classification import AttemptResult
 from regions.decisions.retry import RetryPolicy
 from services.deployment import Deployment, versions
@@ -41,7 +44,9 @@ def marks():
 
 def flight(delivery_id: int = 1) -> Flight:
     lease = Lease(delivery_id, 1, 1, 1, 1, 0, 0, 1.25, 1, 15, 0, 30, 0)
-    return Flight(lease, 0.0, 0.0, 15, key="shipment:s-1:subscriber:a:version:1", subscriber_id="a")
+    reference = Reference(delivery_id, 1, 1)
+    ticket = Ticket(reference, LedgerMessage([reference]))
+    return Flight(lease, ticket, claimed_at=0.0, granted_at=0.0, margin_seconds=15, key="shipment:s-1:subscriber:a:version:1")
 
 
 async def test_each_attempt_is_one_line_with_all_that_is_known_and_nothing_confidential(deployment):
