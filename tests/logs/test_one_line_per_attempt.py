@@ -46,7 +46,9 @@ def flight(delivery_id: int = 1) -> Flight:
     lease = Lease(delivery_id, 1, 1, 1, 1, 0, 0, 1.25, 1, 15, 0, 30, 0)
     reference = Reference(delivery_id, 1, 1)
     ticket = Ticket(reference, LedgerMessage([reference]))
-    return Flight(lease, ticket, claimed_at=0.0, granted_at=0.0, margin_seconds=15, key="shipment:s-1:subscriber:a:version:1")
+    return Flight(
+        lease, ticket, claimed_at=0.0, granted_at=0.0, margin_seconds=15, key="shipment:s-1:subscriber:a:version:1"
+    )
 
 
 async def test_each_attempt_is_one_line_with_all_that_is_known_and_nothing_confidential(deployment):

@@ -56,7 +56,9 @@ async def test_where_nobody_traces_a_message_carries_no_context(way: Way, messag
     await way.subscribe("a")
     await way.publish()
     await way.delivered(1)
-    assert {message.traceparent for message in messages} == {None}, "more than one where the promotion met a queue that was just made"
+    assert {message.traceparent for message in messages} == {None}, (
+        "more than one where the promotion met a queue that was just made"
+    )
 
 
 async def test_a_context_that_is_none_is_no_link_and_no_trouble(spans: Spans, way: Way, monkeypatch):
